@@ -13,6 +13,7 @@ import pymysql
 import pytest
 from sqlalchemy import create_engine
 
+import boxengine
 from boxengine.adapters.sql.checking.checkup import SqlCheckup
 from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.connecting.writes import refuses_writes
@@ -33,6 +34,7 @@ from tests.servers.standby import promote, standby_of, wait_until_followed
 from tests.unit.engine.bench import make_box
 
 BOX = make_box()
+kept: list[str] = []
 Both = tuple[EmbeddedPostgres, EmbeddedPostgres]
 pytestmark = pytest.mark.xdist_group("standby")
 
@@ -179,6 +181,32 @@ def test_of_several_hosts_the_listener_listens_at_the_one_that_takes_writes(pair
         assert wakeups.wait(timedelta(0)) == []
         assert wakeups.reliable
         wakeups.close()
+
+
+def test_of_several_hosts_a_worker_inside_an_application_takes_the_one_that_takes_writes(
+    pair: Both, tmp_path: Path, redis_url: str
+) -> None:
+    primary, standby = pair
+    file = tmp_path / "outbox.yml"
+    file.write_text(
+        f'database: {{url: "{hosts(standby, primary)}"}}\nredis: {{url: "{redis_url}"}}\n'
+        f"outbox_items: {{note_outbox_item: {{transports: {{{__name__}.keep: {{}}}}}}}}\n"
+    )
+    boxes = boxengine.load(file)
+    engine = create_engine(primary.url())
+    schema.create(engine, [boxes.box("note_outbox_item")])
+    wait_until_followed(primary, standby)
+    kept.clear()
+    with engine.begin() as connection:
+        boxes.create_outbox_item(connection, "note_outbox_item", event_key="7", payload=b"")
+    with boxengine.running(boxes) as worker:
+        eventually(lambda: kept == ["7"])
+        assert worker.ready().ok
+    engine.dispose()
+
+
+def keep(item: boxengine.Item, payload: object) -> None:
+    kept.append(item.event_key)
 
 
 def test_what_only_looks_may_look_at_a_standby(pair: Both) -> None:

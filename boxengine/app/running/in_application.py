@@ -89,7 +89,7 @@ class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
         if self._worker is not None:
             raise BoxError("this worker has already been started; each boxengine.running(...) runs once")
         settings = self.boxes.resolved.settings
-        servers = connect(settings)
+        servers = connect(settings, writes=True)
         watching = watchers(settings, clock=servers.clock, partitions=settings.poller.concurrency, ledger=None)
         default.offer(
             Boxes(self.boxes.resolved, observer=watching.observer, tracer=watching.tracer, bells=self.boxes.bells)
