@@ -106,7 +106,12 @@ class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
             health=self._health,
             bells=self.boxes.bells,
         )
-        self._worker.start()
+        try:
+            self._worker.start()
+        except BaseException:
+            # Nobody leaves a block that was not entered.
+            self.stop()
+            raise
         for problem in notices(settings):
             logger.warning("%s", problem)
         logger.info(
@@ -133,8 +138,18 @@ class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
         self.stop()
 
     async def __aenter__(self) -> Self:
-        await asyncio.to_thread(self.start)
+        starting = asyncio.ensure_future(asyncio.to_thread(self.start))
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # The start goes on in its thread, and ``__aexit__`` will not be called.
+            await asyncio.shield(self._stop_once_started(starting))
+            raise
         return self
+
+    async def _stop_once_started(self, starting: asyncio.Future[None]) -> None:
+        await asyncio.wait([starting])
+        await asyncio.to_thread(self.stop)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -70,6 +70,8 @@ class ThreadGroup:
         for number in range(len(self._threads)):
             with self._replacing:
                 thread = self._threads[number]
+            if thread.ident is None:
+                continue  # it could not be started
             thread.join(max(0.0, until - self._clock.monotonic()))
             if thread.is_alive():
                 stuck.append(thread.name)

@@ -15,6 +15,7 @@ from sqlalchemy import Engine, create_engine
 import boxengine
 from boxengine import errors
 from boxengine.adapters.sql.making import schema
+from boxengine.app.servers.connected import connect
 from tests.eventually import eventually
 
 CONFIGURATION = """
@@ -108,6 +109,52 @@ def test_what_the_block_raises_comes_through_and_the_worker_stops(boxes: boxengi
     with pytest.raises(ZeroDivisionError), boxengine.running(boxes):
         raise ZeroDivisionError
     assert ours() == set()
+
+
+def test_nothing_is_left_of_a_worker_whose_start_is_cancelled(
+    boxes: boxengine.Boxes, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        begun.set()
+        go_on.wait(30)
+        return connect(*args, **kwargs)
+
+    monkeypatch.setattr("boxengine.app.running.in_application.connect", slow)
+
+    async def enter() -> None:
+        async with boxengine.running(boxes):
+            raise AssertionError("the block was entered")
+
+    async def application() -> None:
+        entering = asyncio.create_task(enter())
+        await asyncio.to_thread(begun.wait, 30)
+        entering.cancel()
+        asyncio.get_running_loop().call_later(0.05, go_on.set)
+        with pytest.raises(asyncio.CancelledError):
+            await entering
+
+    asyncio.run(application())
+    assert ours() == set()
+    assert len(closed) == 2, "the worker was started before it was stopped"
+
+
+def test_nothing_is_left_of_a_worker_of_which_a_thread_cannot_be_started(
+    boxes: boxengine.Boxes, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def starts_but_one(thread: threading.Thread) -> None:
+        if thread.name == "boxengine-processor-1":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", starts_but_one)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        boxengine.running(boxes, threads=2).start()
+    assert ours() == set()
+    assert len(closed) == 2
 
 
 def test_misuse_is_told(boxes: boxengine.Boxes, engine: Engine) -> None:

@@ -133,6 +133,28 @@ def test_a_group_may_be_stopped_before_it_is_started_and_then_takes_no_turn() ->
     assert turns == []
 
 
+def test_a_group_of_which_a_thread_cannot_be_started_is_stopped_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered = threading.Event()
+
+    def turn() -> timedelta:
+        entered.set()
+        return timedelta(days=1)
+
+    group = Group(turn, count=3)
+    start = threading.Thread.start
+
+    def starts_one(thread: threading.Thread) -> None:
+        if thread.name != "boxengine-poller-0":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", starts_one)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        group.threads.start()
+    assert entered.wait(PATIENCE)
+    assert group.stop() == []
+
+
 def test_a_pause_ends_at_once_when_the_group_is_stopped() -> None:
     entered = threading.Event()
 
