@@ -164,7 +164,7 @@ class DjangoRows:
         for keyed, part in groupby(rows, self._is_keyed):
             run = [self._model(**row) for row in part]
             if not keyed:
-                self._model._base_manager.using(alias).bulk_create(run)
+                self._insert_plain(alias, run)
                 ids += [row.pk for row in run]
                 continue
             for row in run:
@@ -173,6 +173,14 @@ class DjangoRows:
                 if was_there:
                     known.add(row_id)
         return Inserted(ids, frozenset(known))
+
+    def _insert_plain(self, alias: str, rows: Sequence[OutboxItem | InboxItem]) -> None:
+        if connections[alias].features.can_return_rows_from_bulk_insert:
+            self._model._base_manager.using(alias).bulk_create(rows)
+            return
+        # MySQL itself, unlike MariaDB, returns the id of one row only.
+        for row in rows:
+            row.save(force_insert=True, using=alias)
 
     def _is_keyed(self, row: Attributes) -> bool:
         return any(row.get(name) is not None for name in self._identities)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import psycopg
 from sqlalchemy import create_engine, inspect, text
 
@@ -115,6 +117,26 @@ def test_batches_keep_their_order_and_a_key_that_is_there_gives_its_first_item_b
     """
     )
     assert "True 100 True 101" in printed
+
+
+def test_items_have_their_ids_where_the_database_returns_none_from_a_bulk_insert(
+    tmp_path: Path, mysql_url: str, redis_url: str
+) -> None:
+    """As MySQL itself, unlike MariaDB."""
+    project = DjangoProject(tmp_path, database=mysql_url, redis=redis_url)
+    project.set_up()
+    printed = project.python(
+        """
+    from django.db import connection
+    features = type(connection.features)
+    features.can_return_columns_from_insert = features.can_return_rows_from_bulk_insert = False
+    with transaction.atomic():
+        ids = [create_outbox_item(OrderOutboxItem, event_key=1, payload=b"")]
+        ids += create_outbox_batch(OrderOutboxItem, [{"event_key": n, "payload": b""} for n in range(10)])
+    print(ids == list(OrderOutboxItem.objects.order_by("pk").values_list("pk", flat=True)), len(set(ids)))
+    """
+    )
+    assert "True 11" in printed
 
 
 def test_mistakes_are_told(fresh: DjangoProject) -> None:
