@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from boxengine.adapters.sql.jobs.store import SqlJobs
+    from boxengine.app.assembly import Choices
     from boxengine.app.boxes import Boxes
     from boxengine.app.servers.connected import Servers
     from boxengine.domain.box import Box
@@ -86,16 +87,18 @@ def globals_of(context: typer.Context) -> Globals:
     return found if isinstance(found, Globals) else Globals()
 
 
-def connect(boxes: Boxes, *, writes: bool = False) -> Servers:
+def connect(boxes: Boxes, *, writes: bool = False, choices: Choices | None = None) -> Servers:
     """The servers of the configuration.
 
     Args:
+        choices: what the command line overrides; a worker's connections are as many as its threads need.
         writes: whether a database that refuses writes counts as unreachable; commands that only read may use a standby.
     """
     with put_off():
         from boxengine.app.servers.connected import connect as connect_servers  # noqa: PLC0415 - see Globals.boxes
 
-        return connect_servers(boxes.resolved.settings, writes=writes)
+        settings = boxes.resolved.settings
+        return connect_servers(settings if choices is None else choices.applied_to(settings), writes=writes)
 
 
 def chosen(boxes: Boxes, name: str | None) -> list[Box]:

@@ -76,7 +76,7 @@ def start(
         tactic=poll_tactic,
     )
     choose(loaded.resolved, names)
-    servers = connect(loaded, writes=True)
+    servers = connect(loaded, writes=True, choices=choices)
     if process.child is None:
         try:
             refuse_shared_tables(loaded.resolved, servers.store)

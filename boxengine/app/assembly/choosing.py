@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from boxengine.engine.delivering.pipeline import Pipeline
 from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.errors import ConfigurationError, UnknownBox
-from boxengine.settings import Resolved
+from boxengine.settings import Resolved, Settings
 from boxengine.settings.diagnosis import Finding
 from boxengine.settings.loading import problems_of
 
@@ -23,6 +23,15 @@ class Choices:
     partitions: int | None = None
     poller_threads: int | None = None
     tactic: str | None = None
+
+    def applied_to(self, settings: Settings) -> Settings:
+        """The settings with the threads of these choices: the database's connections are as many as the threads need."""
+        processor, poller = settings.processor, settings.poller
+        if self.processor_threads is not None:
+            processor = processor.model_copy(update={"threads_count": self.processor_threads})
+        if self.poller_threads is not None:
+            poller = poller.model_copy(update={"threads_count": self.poller_threads})
+        return settings.model_copy(update={"processor": processor, "poller": poller})
 
 
 AS_CONFIGURED = Choices()

@@ -47,7 +47,7 @@ class Ground:
     ) -> None:
         """Args: see ``assemble``."""
         self.resolved = resolved
-        self.settings: Settings = resolved.settings
+        self.settings: Settings = choices.applied_to(resolved.settings)
         self.servers = servers
         self.choices = choices
         self.observer = servers.strangers.observer = observer
@@ -67,7 +67,7 @@ class Ground:
         self.schedule = Schedule(
             self.boxes, partitions=choices.partitions or self.settings.poller.concurrency, clock=self.clock
         )
-        self.threads = choices.processor_threads or self.settings.processor.threads_count
+        self.threads = self.settings.processor.threads_count
         self.lease = LeaseLength(
             timedelta(seconds=self.timing.lease),
             round_trips=ROUND_TRIPS + self.threads,

@@ -26,7 +26,7 @@ class Polling:
     def loops(self) -> list[Loop]:
         """All loops that look for due rows, or listen for hints of them."""
         poller = self.poller
-        threads = self._ground.choices.poller_threads or self._ground.settings.poller.threads_count
+        threads = self._ground.settings.poller.threads_count
         loops = [self._ground.loops.make("poller", poller.turn, count=threads, interrupt=self._ground.schedule.stop)]
         if self._ground.survey is not None:
             loops.append(self._ground.loops.make("survey", self._ground.survey.turn))

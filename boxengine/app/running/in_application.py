@@ -89,7 +89,8 @@ class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
         if self._worker is not None:
             raise BoxError("this worker has already been started; each boxengine.running(...) runs once")
         settings = self.boxes.resolved.settings
-        servers = connect(settings, writes=True)
+        choices = assembly.Choices(boxes=self._names, processor_threads=self._threads)
+        servers = connect(choices.applied_to(settings), writes=True)
         watching = watchers(settings, clock=servers.clock, partitions=settings.poller.concurrency, ledger=None)
         default.offer(
             Boxes(self.boxes.resolved, observer=watching.observer, tracer=watching.tracer, bells=self.boxes.bells)
@@ -100,7 +101,7 @@ class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
         self._worker = assembly.assemble(
             self.boxes.resolved,
             servers,
-            choices=assembly.Choices(boxes=self._names, processor_threads=self._threads),
+            choices=choices,
             observer=watching.observer,
             tracer=watching.tracer,
             health=self._health,
