@@ -27,6 +27,7 @@ from sqlalchemy import DefaultClause, Index, MetaData, Table
 from sqlalchemy.types import TypeEngine
 
 from boxengine.adapters.sql.jobs import schema as job_schema
+from boxengine.adapters.sql.jobs import upgrade as job_upgrade
 from boxengine.adapters.sql.log.partitions import is_partition_of
 from boxengine.adapters.sql.log.readers import READERS
 from boxengine.adapters.sql.log.tables import LOG, names_of, with_sources
@@ -143,6 +144,9 @@ class _BoxTables:
         """Tables that only the plan knows: an application's metadata never has them."""
         self._logs = [f"{box.table}{LOG}" for box in self._boxes if box.storage is Storage.LOG]
         self._without_model = _job_tables_without_model(resolved)
+        jobs = [pipeline for pipeline in resolved.jobs.values() if pipeline.model is not None]
+        self._jobs = [pipeline.box for pipeline in jobs]
+        self._job_models = {pipeline.box.name: pipeline.model for pipeline in jobs if pipeline.model is not None}
 
     def reads(self, name: str | None, kind: str, parents: Any) -> bool:
         """Whether Alembic looks at this name in the database: it warns of a log's types, which it does not know."""
@@ -180,6 +184,9 @@ class _BoxTables:
             for step in upgrade.plan(context.connection, self._boxes, self._models)
             if step.table not in alembics or not (step.creates_table or step.column is not None)
         ]
+        # Of job tables Alembic makes the indexes, too.
+        job_settings = job_upgrade.plan_settings(context.connection, self._jobs, self._job_models)
+        steps += [step for step in job_settings if step.table in alembics]
         if steps:
             scripts[0].upgrade_ops.ops.append(CompleteBoxes(steps))
         if scripts[0].downgrade_ops is not None:
@@ -217,7 +224,7 @@ def _tables_of(metadata: MetaData | Sequence[MetaData] | None) -> dict[str, Tabl
 
 
 def _job_tables_without_model(resolved: Resolved) -> set[str]:
-    """The job tables that ``db create`` makes. If a job box has a model, Alembic sees both its tables in the metadata."""
+    """The job tables that ``db create`` makes. If a job box has a model, Alembic sees all its tables in the metadata."""
     boxes = [pipeline.box for pipeline in resolved.jobs.values() if pipeline.model is None]
     return {table.fullname for _, table in job_schema.tables(boxes, {})}
 

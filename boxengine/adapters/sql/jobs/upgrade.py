@@ -20,9 +20,14 @@ def plan(connection: Connection, boxes: Sequence[JobBox], models: Models) -> lis
     return steps
 
 
+def plan_settings(connection: Connection, boxes: Sequence[JobBox], models: Models) -> list[Step]:
+    """Of these steps only the settings, for a table that does not exist yet, too: something else makes the rest."""
+    return [step for box, table in tables(boxes, models) for step in _Planner(connection, table, box.name).settings()]
+
+
 class _Planner(TablePlanner):
     def steps(self) -> list[Step]:
-        return [*self._columns(), *self._indexes(), *self._settings()] if self._is_there() else self._whole_table()
+        return [*self._columns(), *self._indexes(), *self.settings()] if self._is_there() else self._whole_table()
 
     def _whole_table(self) -> list[Step]:
         indexes = sorted(self._table.indexes, key=lambda index: str(index.name))
@@ -45,7 +50,9 @@ class _Planner(TablePlanner):
         for index in sorted(self._table.indexes, key=lambda index: str(index.name)):
             yield from self._missing_index_steps(index, known, broken)
 
-    def _settings(self) -> Iterator[Step]:
+    def settings(self) -> Iterator[Step]:
+        """The steps that set what a table that is there lacks; all of them for one that is not."""
+        is_there = self._is_there()
         for statement in tuning(self._dialect, self._table):
-            if not self._is_set(statement):
+            if not (is_there and self._is_set(statement)):
                 yield self._step("autovacuum settings for a table whose rows change often", statement)
