@@ -135,11 +135,13 @@ def drop(
 ) -> None:
     """Give up the position of a subscription that the configuration no longer has, with its failed and waiting items.
 
+    Items of the log that it has not read never go to it.
+
     The name of a box alone means the position from the time before it had subscriptions.
 
     Example: boxengine subscriptions drop order_outbox_item.search
     """
-    from boxengine.adapters.sql.log.moving import give_up  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.adapters.sql.log.moving import give_up, unread_by  # noqa: PLC0415 - see Globals.boxes
 
     boxes = globals_of(context).boxes()
     name, _, own = subscription.partition(".")
@@ -150,18 +152,29 @@ def drop(
     try:
         engine = servers.store.engine
         lost = give_up(engine, log, own, dry=True)
-        question = f"{subscription}: give up its position, and {plural(lost, 'item')} that failed or waited?"
+        unread = unread_by(engine, log, own)
         if not dry_run:
-            _confirm("drop", question, yes=yes)
+            _confirm("drop", f"{subscription}: give up its position, {_given_up(lost, unread)}?", yes=yes)
             lost = give_up(engine, log, own)
-            _note(servers, "drop", subscription, "", f"{plural(lost, 'item')} given up")
+            _note(servers, "drop", subscription, "", f"given up, {_given_up(lost, unread)}")
     finally:
         servers.close()
     if json:
-        print_json({"subscription": subscription, "action": "drop", "items": lost, "dry_run": dry_run})
+        number = None if unread is None else unread.items
+        print_json(
+            {"subscription": subscription, "action": "drop", "items": lost, "unread": number, "dry_run": dry_run}
+        )
     else:
         done = "would be given up" if dry_run else "given up"
-        say(f"{subscription}: {done}, with {plural(lost, 'item')} that failed or waited")
+        say(f"{subscription}: {done}, {_given_up(lost, unread)}")
+
+
+def _given_up(lost: int, unread: Moved | None) -> str:
+    if unread is None:
+        behind = "an unknown number of items"
+    else:
+        behind = f"{'more than ' if unread.at_least else ''}{plural(unread.items, 'item')}"
+    return f"with {plural(lost, 'item')} that failed or waited, and {behind} that it has not read"
 
 
 def _move(

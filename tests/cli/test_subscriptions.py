@@ -169,7 +169,9 @@ def test_one_that_was_taken_out_of_the_file_stops_the_others_until_it_is_given_u
     file = project.config.read_text()
     project.config.write_text("\n".join(line for line in file.splitlines() if "search:" not in line))
     assert f"boxengine subscriptions drop {SEARCH}" in project.call("db", "check", expect=1)
-    assert "given up, with 0 items" in project.call("subscriptions", "drop", SEARCH, "--yes")
+    told = "with 0 items that failed or waited, and 3 items that it has not read"
+    assert f"would be given up, {told}" in project.call("subscriptions", "drop", SEARCH, "--dry-run")
+    assert f": given up, {told}" in project.call("subscriptions", "drop", SEARCH, "--yes")
     assert "search" not in project.call("db", "check")
     assert waiting(project) == {BILLING: 3}
 

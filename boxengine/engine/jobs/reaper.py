@@ -33,12 +33,10 @@ class Reaper:
             self._observer.see(JobsReaped(self._box, requeued=len(reaped.requeued), lost=len(reaped.lost)))
         self._observer.see(JobLoad(self._box, running=self._handover.busy, threads=self._handover.threads))
         deleted = self._store.delete_finished(self._box)
-        latest, shortest = (
-            min(timedelta(seconds=self._timing.reaper), self._box.lease_ttl),
-            self._timing.reaper_shortest,
-        )
+        shortest = timedelta(seconds=self._timing.reaper_shortest)
+        latest = min(timedelta(seconds=self._timing.reaper), self._box.lease_ttl)
         if deleted >= self._box.deletion_batch_size:
-            return min(latest, timedelta(seconds=shortest))
+            return min(latest, shortest)
         if reaped.next_expiry is None:
             return latest
-        return min(latest, max(timedelta(seconds=shortest), reaped.next_expiry))
+        return min(latest, max(shortest, reaped.next_expiry))

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from boxengine.adapters.sql.log import moving
-from boxengine.adapters.sql.log.moving import Moved, Mover, Target, give_up
+from boxengine.adapters.sql.log.moving import Moved, Mover, Target, give_up, unread_by
 from boxengine.adapters.sql.making import schema
 from boxengine.errors import SchemaMismatch, StoreConflict, StoreUnavailable
 from tests.integration.log.shared import SharedLog, reader_of, shared_log
@@ -191,7 +191,10 @@ def test_a_subscription_that_is_given_up_holds_nothing_back_any_more(log: Shared
     item = log.commit()
     log.read("billing", fail=(int(item),))
     log.read("search")
+    for _ in range(2):
+        log.commit()
     assert give_up(log.engine, log.box, "billing", dry=True) == 1
+    assert unread_by(log.engine, replace(log.box, subscriptions=("search",)), "billing") == Moved(2, at_least=False)
     assert give_up(log.engine, log.box, "billing") == 1
     left = reader_of(replace(log.box, subscriptions=("search",)), "search")
     assert schema.check(log.engine, [left]) == []
@@ -201,5 +204,9 @@ def test_a_subscription_that_is_given_up_holds_nothing_back_any_more(log: Shared
 
 def test_a_log_box_moves_to_subscriptions_once_its_own_position_is_given_up(log: SharedLog) -> None:
     schema.create(log.engine, [replace(log.box, subscriptions=())])
+    log.commit()
+    assert unread_by(log.engine, log.box, "") == Moved(1, at_least=False)
+    log.run("UPDATE order_items_positions SET server = server + 1")
+    assert unread_by(log.engine, log.box, "") is None
     assert give_up(log.engine, log.box, "") == 0
     assert schema.check(log.engine, list(log.readers.values())) == []

@@ -18,7 +18,7 @@ from boxengine.adapters.sql.connecting.cursors import cursor_of
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.dialects.postgresql import lock_space
 from boxengine.adapters.sql.log.readers import Readers
-from boxengine.adapters.sql.log.tables import BUCKET, LogTable, in_text, reflect_log
+from boxengine.adapters.sql.log.tables import BUCKET, in_text, log_name, reflect_log
 from boxengine.adapters.sql.shape.tables import BoxTable, reflect
 from boxengine.adapters.sql.waking.listen import CHANNEL
 from boxengine.domain.box import Box
@@ -99,7 +99,8 @@ class Mover:
     def _moving(self, *, dry: bool) -> Iterator[_Move]:
         with translated(self._engine), self._engine.connect() as connection, connection.begin() as transaction:
             side = reflect(connection, self._box)
-            move = _Move(connection, side, reflect_log(connection, side), dry=dry)
+            found = reflect_log(connection, side)
+            move = _Move(connection, side, found.log, found.positions, dry=dry)
             if not dry:
                 take_locks(connection, side)
             yield move
@@ -113,10 +114,10 @@ class Mover:
 class _Move:
     """One transaction's view of the log, and what it writes."""
 
-    def __init__(self, connection: Connection, side: BoxTable, found: LogTable, *, dry: bool) -> None:
+    def __init__(self, connection: Connection, side: BoxTable, log: str, positions: str, *, dry: bool) -> None:
         self._connection = connection
         self._side = side
-        self._log, self._positions = in_text(found.log), in_text(found.positions)
+        self._log, self._positions = in_text(log), in_text(positions)
         self._dry = dry
         self._now = ""
 
@@ -249,6 +250,23 @@ def give_up(engine: Engine, log: Box, name: str, *, dry: bool = False) -> int:
             connection.execute(text(f"DROP TABLE {side}"))
             connection.execute(text(f"DELETE FROM {in_text(readers.listed)} WHERE name = :name"), {"name": name})
         return lost
+
+
+def unread_by(engine: Engine, log: Box, name: str) -> Moved | None:
+    """How many items of the log a subscription has not passed, whether or not the configuration has it; None: its position
+    means nothing on this server.
+
+    Args:
+        log, name: as for ``give_up``.
+    """
+    with translated(engine), engine.connect() as connection:
+        source = reflect(connection, log)
+        move = _Move(connection, source, log_name(source), Readers.of(source).positions(name), dry=True)
+        try:
+            positions = move.positions()
+        except StoreUnavailable:
+            return None
+        return _sum([move.ahead(position, None) for position in positions])
 
 
 def _called(log: Box, name: str) -> str:
