@@ -97,3 +97,4 @@ def _serve(boxes: Boxes, host: str, port: int, *, read_only: bool) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     server.run(sockets=[listener])
+    app.state.site.jobs.cancel_all()

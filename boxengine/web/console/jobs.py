@@ -99,6 +99,11 @@ class Jobs:
         with self._lock:
             return list(self._jobs.values())[::-1]
 
+    def cancel_all(self) -> None:
+        """Has each job stop after its batch, and those that wait not begin: an interpreter that exits waits for their threads."""
+        for job in self.latest():
+            job.cancel.set()
+
     def note(self, *, who: str, action: str, box: Box | JobBox, what: str, outcome: str) -> None:
         """Writes a deed to the log and the trail; during an outage of Redis, to the log only."""
         deed = Deed(at=self._clock.now(), who=who, action=action, box=box.name, what=what, outcome=outcome)
@@ -118,6 +123,7 @@ class Jobs:
 
     def _run(self, job: Job, run: Callable[[Job], str]) -> None:
         try:
+            job.advance(0)  # it may have been cancelled while it waited for a thread
             job.outcome = run(job)
             job.state = State.DONE
         except Cancelled:

@@ -12,7 +12,7 @@ from boxengine.adapters.memory.trail import MemoryTrail
 from boxengine.domain.box import Box, BoxType
 from boxengine.errors import QueueUnavailable, StoreUnavailable
 from boxengine.ports.people.trail import Deed
-from boxengine.web.console.jobs import KEPT, Job, Jobs, State
+from boxengine.web.console.jobs import AT_ONCE, KEPT, Job, Jobs, State
 from tests.web.console.conftest import READ, Console
 
 BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="items")
@@ -57,6 +57,30 @@ def test_a_job_is_cancelled_between_two_batches_and_what_is_done_stays_done(jobs
     assert job.ended.wait(10)
     assert (done, job.done, job.state) == ([100], 100, State.CANCELLED)
     assert outcome(trail) == "cancelled after 100 items"
+
+
+def test_when_the_console_stops_no_job_begins_another_batch_and_those_that_wait_do_not_begin(
+    jobs: Jobs, trail: MemoryTrail
+) -> None:
+    begun, go_on, done = threading.Barrier(AT_ONCE + 1), threading.Event(), list[str]()
+
+    def run(job: Job) -> str:
+        for _ in range(3):
+            done.append(job.what)
+            if not go_on.is_set():
+                begun.wait(10)
+            assert go_on.wait(10)
+            job.advance(100)
+        return "all"
+
+    started = [jobs.start(who="Zoë", action="retry", box=BOX, what=what, run=run) for what in ("a", "b", "c")]
+    begun.wait(10)
+    jobs.cancel_all()
+    go_on.set()
+    assert all(job.ended.wait(10) for job in started)
+    assert sorted(done) == ["a", "b"]
+    assert [job.outcome for job in started] == ["cancelled after 100 items"] * AT_ONCE + ["cancelled after 0 items"]
+    assert {deed.outcome for deed in trail.latest(3)} == {job.outcome for job in started}, "nothing ends without a word"
 
 
 def test_a_job_that_breaks_off_says_how_far_it_came_and_that_it_can_be_done_again(
