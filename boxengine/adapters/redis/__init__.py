@@ -11,8 +11,15 @@ key                                                  value
 ``sbmt:outbox:processor:{box}:{bucket}:lock``        lease on a bucket: token, with a time limit
 ``{box_type}:{box}:{item_id}``                       an item's remembered failures, JSON, with a time limit
 ``Sbmt::Outbox::Api::OutboxClass:{box}``             hash with ``polling_enabled`` (``InboxClass`` for an inbox)
+``boxengine:in_work:{box}``                          hash, the buckets that a worker has begun and not released
+``boxengine:in_hand:{box}``                          hash, what a worker sends with care at the moment
+``boxengine:worker:{id}``, ``boxengine:workers``     what a live worker says of itself, and the ids of all
+``boxengine:attempts:{box}``, ``boxengine:history``  failed attempts and figures of the past, for the console
+``boxengine:console:trail``                          what people did
+``boxengine:wakeups``                                channel of ``wakeup: redis``
 ===================================================  =========================================================
 
-All but ``queued`` and ``wanted`` are those of sbmt-outbox, so both may work side by side on one server.
-A FLUSHALL at any moment costs time, never an item and never the order.
+``queued``, ``wanted`` and what begins with ``boxengine:`` are our own. The others, and the leases of further duties beside the
+buckets', are those of sbmt-outbox, so both may work side by side on one server.
+A FLUSHALL at any moment costs time, and pauses of boxes, but never an item and never the order.
 """

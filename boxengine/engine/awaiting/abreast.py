@@ -56,9 +56,10 @@ class Abreast:
 
     def _legs_of(self, route: Route) -> Sequence[AsyncLeg]:
         if route not in self._legs:
-            known = {leg.name: leg for legs in self._legs.values() for leg in legs}
+            # By the transport, not by its name: the same class may stand in the configuration more than once.
+            known = {leg.transport: leg for legs in self._legs.values() for leg in legs}
             self._legs[route] = [
-                known.get(carrier.name) or AsyncLeg(carrier.name, carrier.side_by_side)
+                known.get(carrier.side_by_side) or AsyncLeg(carrier.name, carrier.side_by_side)
                 for carrier in route
                 if carrier.side_by_side is not None
             ]

@@ -124,14 +124,14 @@ class Asynchronous:
     def alone_in_session(self, item: Item, given: Mapping[str, Any]) -> Result:
         """Sends one item, with a session on the claim's transaction. Raises what the transport raised."""
         try:
-            return self._limited(partial(self.transport(), item, item.payload), given)
+            return self._limited(lambda **options: self.transport()(item, item.payload, **options), given)
         except NoAnswerInTime as error:
             # The call has ended, and takes no other items with it.
             return Failure(str(error))
 
     def batch(self, items: Sequence[Item], given: Mapping[str, Any]) -> Any:
         """The transport's own ``call_batch``, awaited."""
-        return self._limited(partial(self.transport().call_batch, items), given)
+        return self._limited(lambda **options: self.transport().call_batch(items, **options), given)
 
     def transport(self) -> Any:
         """The kept transport, or a new one if each call gets its own."""
@@ -166,6 +166,9 @@ class Asynchronous:
 
     def _limited(self, call: Callable[..., Awaitable[Any]], given: Mapping[str, Any]) -> Any:
         """Runs a call that always ends before the thread goes on, because it may hold the claim's session.
+
+        Args:
+            call: called on the event loop, where a disposable transport is made, too.
 
         Raises:
             NoAnswerInTime: it was cancelled.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 
+from boxengine.engine.attempt import ends_the_worker
 from boxengine.engine.delivering.care import Care
 from boxengine.engine.delivering.drain import Drain
 from boxengine.engine.delivering.sizing import CAREFUL_ITEMS
@@ -25,8 +26,13 @@ def drained_with_care(drain: Drain, care: Care, *, until: float, must_stop: Call
             return False
         bucket, left = next(iter(doubtful.items()))
         whole = left == CAREFUL_ITEMS and not care.suspects(drain.box, bucket)
-        with nullcontext(NO_CAUTION) if whole else care.one() as caution:
-            report = drain.careful_step(bucket, caution, until=until)
+        try:
+            with nullcontext(NO_CAUTION) if whole else care.one() as caution:
+                report = drain.careful_step(bucket, caution, until=until)
+        except BaseException as error:
+            if not ends_the_worker(error):
+                care.clear(drain.box, bucket)  # the database was away, and this worker is alive
+            raise
         left = 0 if whole else left - 1
         if not left or bucket in report.exhausted:
             care.clear(drain.box, bucket)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from boxengine.domain.box import Box
 from boxengine.engine.delivering.gone import GoneRows
+from boxengine.engine.delivering.sent import MIDDLEWARE
 from boxengine.engine.delivering.work import Report
 from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.running.outages import Outages
@@ -31,12 +32,15 @@ class FollowUp:
     def batch(self, box: Box, report: Report) -> None:
         """Any batch."""
         for name in report.reached:
-            self._outages.worked(_transport(box, name))
+            self._outages.worked(_called(box, name))
+        if report.reached and MIDDLEWARE not in report.unreachable:
+            # What has reached a transport has come through the middlewares.
+            self._outages.worked(_called(box, MIDDLEWARE))
         for name, error in report.unreachable.items():
-            self._outages.failed(_transport(box, name), error, needed=True)
+            self._outages.failed(_called(box, name), error, needed=True)
         for bucket, pause in report.next_due.items():
             self._schedule.wake(box.name, [bucket], within=pause.total_seconds(), prompt=False)
 
 
-def _transport(box: Box, name: str) -> str:
-    return f"transport {name} of {box.name}"
+def _called(box: Box, name: str) -> str:
+    return f"the middlewares of {box.name}" if name == MIDDLEWARE else f"transport {name} of {box.name}"

@@ -40,6 +40,7 @@ def report(
     # or, under strict order, come due again; its follower must not be met first. Settled rows are not pending any more, so
     # reading from the old position costs nothing.
     read_on = {bucket: positions[bucket] for bucket in set(map(_BUCKET, items))}
+    skipped = frozenset[int]()
     if len(settlement) < len(items):
         touched = set(settlement.ids)
         rest = [item for item in items if item.id not in touched]
@@ -47,7 +48,7 @@ def report(
         exhausted -= unsent
         if box.strict_order is StrictOrder.NONE:
             # Rows that a strategy skipped stay due, and would stand before all others in the next batch again.
-            skipped = {item.bucket for item in rest} - unsent
+            skipped = frozenset(item.bucket for item in rest) - unsent
             read_on.update({item.bucket: item.id for item in items if item.bucket in skipped})
     return Report(
         claimed=len(items),
@@ -55,7 +56,7 @@ def report(
         refused=claim.refused,
         exhausted=exhausted,
         next_due=_next_due(box, items, settlement),
-        progressed=bool(settlement) or not items,
+        progressed=bool(settlement) or not items or bool(skipped),
         weight=_weight(items),
         sending=sending,
         unreachable={} if sent is None else sent.unreachable,

@@ -21,7 +21,7 @@ ATTEMPTS = 2
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 600.0
 """Seconds."""
 MOST = 10_000
-"""Items to remember, at most. Further ones are not held back."""
+"""Items to remember, at most. Then the oldest is forgotten: another worker may have delivered it, or somebody deleted it."""
 
 
 class Resting:
@@ -46,19 +46,23 @@ class Resting:
         now = self._clock.monotonic()
         with self._lock:
             for item_id in ids:
-                if item_id in self._failures or len(self._failures) < MOST:
-                    count = max(self._failures.get(item_id, 0), ATTEMPTS if for_good else 0) + 1
-                    self._failures[item_id] = count
-                    if count > ATTEMPTS:
-                        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(count - ATTEMPTS - 1, 16))
-                        self._until[item_id] = now + pause
+                count = max(self._failures.pop(item_id, 0), ATTEMPTS if for_good else 0) + 1
+                if len(self._failures) >= MOST:
+                    self._forget(next(iter(self._failures)))
+                self._failures[item_id] = count
+                if count > ATTEMPTS:
+                    pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(count - ATTEMPTS - 1, 16))
+                    self._until[item_id] = now + pause
 
     def recorded(self, ids: Iterable[ItemId]) -> None:
         """The outcomes of these items are recorded."""
         with self._lock:
             for item_id in ids:
-                self._failures.pop(item_id, None)
-                self._until.pop(item_id, None)
+                self._forget(item_id)
+
+    def _forget(self, item_id: ItemId) -> None:
+        self._failures.pop(item_id, None)
+        self._until.pop(item_id, None)
 
     def awake(self, items: Sequence[Item]) -> Sequence[Item]:
         """The items that may be sent: not those at rest, nor later ones of their lines, which must not overtake them."""

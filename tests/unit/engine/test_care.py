@@ -21,7 +21,7 @@ from boxengine.engine.observation import NullObserver
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.running.outages import Outages
-from boxengine.errors import Abandoned, QueueUnavailable
+from boxengine.errors import Abandoned, QueueUnavailable, StoreUnavailable
 from tests.unit.engine.bench import Batches, Bench, Until, spec, usual
 
 
@@ -64,8 +64,8 @@ TTL = timedelta(seconds=4)
 class Installation:
     """Workers that come one after the other, each with the queue and the notes that the last one left behind."""
 
-    def __init__(self) -> None:
-        self.bench = Bench(bucket_size=2, max_retries=5)
+    def __init__(self, **bench: Any) -> None:
+        self.bench = Bench(bucket_size=2, max_retries=5, **bench)
         self.notes: dict[Any, tuple[int, str]] = {}
         self._queue = MemoryJobQueue(clock=self.bench.clock)
         self._workers = 0
@@ -108,6 +108,25 @@ def test_after_one_death_each_bucket_goes_on_with_a_whole_batch() -> None:
         sum(bench.row(each).bucket == bucket for each in ids) for bucket in bench.box.buckets
     )
     assert installation.notes == {}
+
+
+def test_a_database_that_is_away_in_a_careful_batch_is_no_death() -> None:
+    away = False
+
+    def fault(_step: str) -> None:
+        if away:
+            raise StoreUnavailable("it is away")
+
+    installation = Installation(fault=fault)
+    ids = installation.bench.insert(*range(20))
+    installation.work(Deadly(ids[0]), dies=True)
+    away = True
+    installation.work(Batches(), dies=False)
+    assert installation.notes == {}
+    away = False
+    transport = Batches()
+    installation.work(transport, dies=False)
+    assert max(map(len, transport.calls)) > 1, "no item goes alone"
 
 
 def test_an_item_that_ends_every_worker_fails_after_four_deaths_and_all_others_are_delivered() -> None:

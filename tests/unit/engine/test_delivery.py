@@ -16,9 +16,10 @@ from boxengine.domain.retry import ExponentialBackoff, LatestAvailable, NoDelay,
 from boxengine.engine.attempt import TRACEBACK_LINES, error_log, reason_of
 from boxengine.engine.delivering.delivery import Limits
 from boxengine.engine.delivering.pipeline import Middlewares
+from boxengine.engine.delivering.work import Errand
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import RememberedFailure
-from tests.unit.engine.bench import Batches, Bench, Single, spec
+from tests.unit.engine.bench import Batches, Bench, Single, Until, spec
 
 AGED = 2 * Limits().new
 """Old enough to have failed before."""
@@ -116,6 +117,19 @@ def test_a_strategy_decides_about_a_row_that_was_tried(verdict: Verdict, status:
     assert bool(transport.ids) is sent
     if verdict is SKIP:
         assert bench.row(row_id) == before
+
+
+def test_rows_that_a_strategy_skips_do_not_keep_back_those_behind_them() -> None:
+    bench, transport = Bench(bucket_size=1, **RETRIES), Single()
+    for _ in range(3):
+        tried(bench)
+    (fresh,) = bench.insert(2)
+    delivery, positions = bench.delivery(spec(transport), strategies=[says(SKIP)]), {0: None}
+    for _ in range(2):
+        report = delivery.run(Errand(positions=positions, rows=2, until=1e9, term=Until()))
+        assert report.progressed, "or the drain lets the bucket rest, and begins with the same rows again"
+        positions.update(report.positions)
+    assert transport.ids == [fresh]
 
 
 def test_the_first_strategy_that_does_not_say_process_has_the_last_word() -> None:

@@ -32,3 +32,13 @@ def test_followers_of_an_item_at_rest_rest_with_it(order: StrictOrder, awake: li
     assert [item.id for item in resting.awake(ITEMS)] == awake
     resting.recorded([1])
     assert resting.awake(ITEMS) == ITEMS
+
+
+def test_what_nobody_will_record_any_more_makes_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boxengine.engine.delivering.resting.MOST", 3)
+    resting = Resting(CLOCK, StrictOrder.NONE)
+    resting.unrecorded([101, 102, 103], for_good=True)  # another worker delivers them
+    resting.unrecorded([1], for_good=True)
+    assert [item.id for item in resting.awake(ITEMS)] == [3, 4]
+    resting.unrecorded([102, 104, 105], for_good=True)
+    assert resting.awake(ITEMS) == ITEMS, "the oldest is forgotten"

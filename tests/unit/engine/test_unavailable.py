@@ -15,11 +15,16 @@ from boxengine.adapters.telemetry.progress import ChildProcesses, missing_publis
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
+from boxengine.engine.delivering.follow_up import FollowUp
+from boxengine.engine.delivering.sent import MIDDLEWARE
+from boxengine.engine.delivering.work import Report
 from boxengine.engine.observation import NullObserver
+from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.running.health import MISSING_FOR, Health
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import Unavailable
-from tests.unit.engine.bench import Batches, Bench, Single, spec
+from boxengine.ports.events import Event, OutageBegan, OutageEnded
+from tests.unit.engine.bench import Batches, Bench, Single, make_box, spec
 
 GONE = Unavailable("nobody is there")
 
@@ -187,3 +192,27 @@ def test_a_parent_is_not_ready_while_a_child_reaches_nobody(tmp_path: Path) -> N
     child.outages.worked("transport kafka of orders")
     assert parent.reasons() == ()
     ledger.close()
+
+
+class Heard:
+    """Observes outages."""
+
+    def __init__(self) -> None:
+        self.outages: list[tuple[type, str]] = []
+
+    def see(self, event: Event) -> None:
+        if isinstance(event, OutageBegan | OutageEnded):
+            self.outages.append((type(event), event.what))
+
+
+def test_an_outage_of_the_middlewares_ends_when_an_item_has_come_through_them() -> None:
+    clock, box, heard = ManualClock(), make_box(), Heard()
+    outages = Outages(observer=heard, error_tracker=lambda *_, **__: None, clock=clock)
+    follow_up = FollowUp(schedule=Schedule([box], partitions=1, clock=clock), outages=outages)
+    away = {MIDDLEWARE: Unavailable("the directory is down")}
+    for _ in range(2):
+        follow_up.batch(box, Report(claimed=1, unreachable=away))
+        follow_up.batch(box, Report(claimed=1, unreachable=away, reached=["kafka"]))
+        follow_up.batch(box, Report(claimed=1, reached=["kafka"]))
+    what = f"the middlewares of {box.name}"
+    assert heard.outages == [(OutageBegan, what), (OutageEnded, what)] * 2

@@ -99,6 +99,16 @@ def test_items_of_one_key_go_one_after_the_other_through_all_of_it(bench: AsyncB
     assert bench.observer.calls == [("a", 30, 0), ("b", 30, 0)]
 
 
+def test_two_transports_of_one_name_get_their_own_items_each(bench: AsyncBench) -> None:
+    created, paid = Async(), Async()
+    first = bench.insert(1, 2, event_name="created")
+    second = bench.insert(3, 4, event_name="paid")
+    specs = [spec(created, event_name="created"), spec(paid, event_name="paid")]
+    bench.deliver(*specs, middlewares=around(passes))
+    assert (sorted(created.begun), sorted(paid.begun)) == (first, second)
+    assert statuses(bench) == [Status.DELIVERED] * 4
+
+
 def test_every_item_has_a_context_of_its_own(bench: AsyncBench) -> None:
     tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="none")
     before: list[str] = []

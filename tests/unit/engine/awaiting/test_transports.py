@@ -390,6 +390,30 @@ def test_one_that_is_disposable_is_made_anew_for_each_item(bench: AsyncBench) ->
     assert len(made) == 4  # the first, to see what it takes
 
 
+class NeedsLoop:
+    """Its client cannot be made outside of an event loop."""
+
+    def __init__(self) -> None:
+        asyncio.get_running_loop()
+
+
+class BatchesOnLoop(NeedsLoop):
+    async def call_batch(self, items: Sequence[Item]) -> Any:
+        return [None for _ in items]
+
+
+class SessionOnLoop(NeedsLoop):
+    async def __call__(self, item: Item, payload: Any, *, session: Any) -> Any:
+        return None
+
+
+@pytest.mark.parametrize("transport", [BatchesOnLoop, SessionOnLoop])
+def test_one_that_is_disposable_is_made_on_the_loop_whatever_it_takes(bench: AsyncBench, transport: type) -> None:
+    bench.insert(1, 2, 3)
+    bench.deliver(TransportSpec(name="receiver", build=transport, disposable=True))
+    assert statuses(bench) == [Status.DELIVERED] * 3
+
+
 def test_a_function_may_be_async_def(bench: AsyncBench) -> None:
     seen: list[int] = []
 
