@@ -172,6 +172,26 @@ CASES = [
         labels=_of_box(topic="orders"),
     ),
     Case(
+        "BoxConsumerGone",  # stopped, and started again after 20 minutes
+        {**MEASURED, f'box_consumer_lag_messages{{{BOX}, topic="orders", partition="0"}}': "5x3 stale _x20 5x20"},
+        quiet=12,
+        rings=16,
+        stopped=27,
+        labels=_of_box(topic="orders"),
+    ),
+    Case(
+        "BoxConsumerGone",  # for good: of two topics, one is read no more
+        {
+            **MEASURED,
+            f'box_consumer_lag_messages{{{BOX}, topic="orders", partition="0"}}': "5x3 stale",
+            f'box_consumer_lag_messages{{{BOX}, topic="payments", partition="0"}}': "0x80",
+        },
+        quiet=12,
+        rings=60,
+        stopped=65,
+        labels=_of_box(topic="orders"),
+    ),
+    Case(
         "BoxConsumerDeadLetters",
         {**MEASURED, f'box_consumer_dead_letters_total{{{BOX}, topic="orders", reason="x"}}': "_x5 1x40"},
         quiet=4,

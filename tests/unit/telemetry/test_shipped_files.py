@@ -75,6 +75,7 @@ def test_the_alerts_watch_age_failures_queue_lag_and_missing_deliveries() -> Non
         "OutboxNoDelivery",
         "OutboxNobodyMeasures",
         "BoxConsumerLag",
+        "BoxConsumerGone",
         "BoxConsumerDeadLetters",
     }
     for rule in alert_rules():
