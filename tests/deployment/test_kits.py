@@ -167,7 +167,7 @@ def test_the_page_has_the_tables_made_before_the_worker_starts(part: str) -> Non
     assert makes < starts
 
 
-def test_prometheus_takes_the_rules_and_finds_every_worker(
+def test_prometheus_takes_the_rules_and_finds_every_worker_and_consumer(
     folder: Path, compose: dict[str, Any], server_lookup: ServerLookup
 ) -> None:
     promtool = server_lookup("promtool").address
@@ -175,8 +175,8 @@ def test_prometheus_takes_the_rules_and_finds_every_worker(
     check([promtool, "check", "rules", "monitoring/alerts.yml"], folder)
     (job,) = yaml.safe_load((folder / "monitoring/prometheus.yml").read_text())["scrape_configs"]
     (found,) = job["dns_sd_configs"]
-    assert found["names"] == ["worker"]
-    assert "worker" in compose["services"]
+    assert found["names"] == ["worker", "consumer"]
+    assert compose["services"].keys() >= set(found["names"])
     assert json.loads((folder / "monitoring/grafana-dashboard.json").read_text())["panels"]
 
 
