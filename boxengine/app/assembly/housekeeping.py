@@ -82,6 +82,7 @@ class Housekeeping:
             store=self._ground.servers.store,
             queue=self._ground.servers.queue,
             leases=self._ground.servers.leases,
+            pauses=self._ground.pauses,
             outages=self._ground.outages,
             observer=self._ground.observer,
             clock=self._ground.clock,

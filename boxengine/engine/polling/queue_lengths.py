@@ -19,12 +19,12 @@ class QueueLengths:
         self._empty_at: dict[str, float] = {}
         """By box, when its queue was last seen empty (monotonic)."""
 
-    def measure(self, box: Box) -> QueueState:
-        """The queue as it is now."""
+    def measure(self, box: Box, *, paused: bool = False) -> QueueState:
+        """The queue as it is now. That of a paused box has no lag: its jobs wait for a person, not for threads."""
         now = self._clock.monotonic()
         state = self._queue.state(box)
         pushed_at = state.oldest_pushed_at
-        lag = 0.0 if pushed_at is None else max(0.0, self._clock.now().timestamp() - pushed_at)
+        lag = 0.0 if pushed_at is None or paused else max(0.0, self._clock.now().timestamp() - pushed_at)
         self._observer.see(events.QueueMeasured(box, length=state.length, lag=lag))
         if state.length == 0:
             self._empty_at[box.name] = now

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from boxengine.domain.box import Box
+from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.queue_lengths import QueueLengths
 from boxengine.engine.running.outages import Outages
 from boxengine.engine.timing import TIMING
@@ -34,6 +35,7 @@ class Backlog:
         store: HistoryStore,
         queue: JobQueue,
         leases: Leases,
+        pauses: PauseWatch,
         outages: Outages,
         observer: Observer,
         clock: Clock,
@@ -43,6 +45,7 @@ class Backlog:
         self._store = store
         self._lengths = QueueLengths(queue, observer=observer, clock=clock)
         self._leases = leases
+        self._pauses = pauses
         self._outages = outages
         self._observer = observer
         self._clock = clock
@@ -81,7 +84,7 @@ class Backlog:
         self._observer.see(events.OldestPending(box, seconds=age))
         self._measure_unread(box)
         self._count_stranded(box)
-        self._lengths.measure(box)
+        self._lengths.measure(box, paused=self._pauses.paused(box))
 
     def _measure_unread(self, box: Box) -> None:
         if box.subscription is not None:

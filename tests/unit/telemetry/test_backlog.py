@@ -9,11 +9,13 @@ from prometheus_client import CollectorRegistry
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.leases import MemoryLeases
+from boxengine.adapters.memory.pauses import MemoryPauses
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.telemetry.prometheus import PrometheusObserver
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.job import Job
+from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.running.backlog import INTERVAL, STRANDED_INTERVAL, Backlog
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import QueueUnavailable, StoreUnavailable
@@ -61,6 +63,7 @@ class World:
         self.store = MemoryStore(self.clock)
         self.queue = MemoryJobQueue(clock=self.clock)
         self.leases = MemoryLeases(clock=self.clock)
+        self.pauses = MemoryPauses()
 
     def worker(self, token: str, observer: Any, **parts: Any) -> Backlog:
         leases: Leases = parts.get("leases", self.leases)
@@ -69,6 +72,7 @@ class World:
             store=parts.get("store", self.store),
             queue=self.queue,
             leases=leases,
+            pauses=PauseWatch(self.pauses, BOXES, clock=self.clock),
             outages=Outages(observer=observer, error_tracker=lambda *_a, **_k: None, clock=self.clock),
             observer=observer,
             clock=self.clock,
@@ -85,6 +89,21 @@ def test_the_age_of_the_oldest_pending_row_and_the_queue_are_told_of_each_box() 
     assert world.worker("a", told).turn() == INTERVAL
     assert told.ages == [("order_item", 90.0), ("payment_item", 0.0)]
     assert told.queues == [("order_item", 1, 90.0), ("payment_item", 0, 0.0)]
+
+
+def test_jobs_of_a_paused_box_count_and_have_no_lag_until_it_is_resumed() -> None:
+    world, told = World(), Told()
+    for box in BOXES:
+        world.queue.push(box, [Job(1, int(world.clock.now().timestamp()), (1,))])
+    worker = world.worker("a", told)
+    world.pauses.set(ORDER, polling_enabled=False)
+    world.clock.advance(timedelta(minutes=10))
+    worker.turn()
+    assert told.queues == [("order_item", 1, 0.0), ("payment_item", 1, 600.0)]
+    world.pauses.set(ORDER, polling_enabled=True)
+    world.clock.advance(timedelta(minutes=1))
+    worker.turn()
+    assert told.queues[2:] == [("order_item", 1, 660.0), ("payment_item", 1, 660.0)]
 
 
 def test_of_several_workers_one_looks_until_it_stops_or_dies() -> None:
