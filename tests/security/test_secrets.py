@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import os
 import signal
 import subprocess
@@ -11,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -20,6 +23,7 @@ import sqlalchemy as sa
 import yaml
 
 from boxengine.adapters.builtin import BUILTIN_TRANSPORTS
+from boxengine.adapters.telemetry import logs
 from boxengine.app.servers import database
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 from boxengine.embedded.process import free_port
@@ -294,6 +298,43 @@ def eventually_refused(folder: Folder) -> str:
         return said if "password authentication failed" in said else ""
 
     return eventually(refused)
+
+
+# ── log lines of the user's own code ─────────────────────────────────────────────────────────────────
+
+
+class Address:
+    """Says all that it knows, as the URL classes of some libraries do."""
+
+    def __str__(self) -> str:
+        return f"https://user:{SECRETS['code']}@receiver/x"
+
+
+@pytest.mark.parametrize("layout", ["json", "text"])
+@pytest.mark.parametrize(
+    "tag",
+    [
+        ConnectionError(f"cannot reach https://user:{SECRETS['code']}@receiver/x"),
+        Address(),
+        {"host": "receiver", "login": {"user": "u", "password": SECRETS["code"]}},
+        MappingProxyType({"tokens": [SECRETS["code"]]}),
+        [{"url": Address()}, (f"https://user:{SECRETS['code']}@receiver",)],
+        {Address(): 1},
+    ],
+    ids=lambda tag: type(tag).__name__,
+)
+def test_tags_that_are_not_text_are_masked_too(layout: logs.Format, tag: object) -> None:
+    stream = io.StringIO()
+    logger, ours = logging.getLogger("boxengine.test"), logging.getLogger("boxengine")
+    before = list(ours.handlers), ours.level, ours.propagate
+    logs.configure(format=layout, stream=stream)
+    try:
+        logger.warning("look", extra={"tag": tag})
+    finally:
+        ours.handlers[:], ours.level, ours.propagate = before
+    assert "receiver" in stream.getvalue() or "tokens" in stream.getvalue()
+    assert "***" in stream.getvalue()
+    assert secrets_in(stream.getvalue()) == []
 
 
 # ── a worker at work ─────────────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,7 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 LONGEST_TEXT = 10_000
 """Characters kept of a message, an error or a tag. Some libraries put a whole request or response into an error's text."""
 LONGEST_TRACEBACK = 30_000
+DEEPEST = 20
+"""Levels shown of a nested tag: one that contains itself would never end."""
 
 
 class BoxHandler(logging.StreamHandler[TextIO]):
@@ -109,7 +111,7 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[0]:
             fields["error"] = _shown(f"{record.exc_info[0].__name__}: {record.exc_info[1]}")
             fields["traceback"] = _shown(self.formatException(record.exc_info), LONGEST_TRACEBACK)
-        return json.dumps(fields, default=str, ensure_ascii=False)
+        return json.dumps(fields, ensure_ascii=False)
 
 
 class TextFormatter(logging.Formatter):
@@ -132,11 +134,25 @@ def _shown(text: str, longest: int = LONGEST_TEXT) -> str:
 
 
 def _tag(name: str, value: object) -> object:
-    known = masked([name], value)
+    known = _without_secrets((name,), value)
     if known is None or isinstance(known, bool | int | float):
         return known
     text = known if isinstance(known, str) else str(known)
     return known if len(text) <= LONGEST_TEXT else _shown(text)
+
+
+def _without_secrets(path: tuple[str | int, ...], value: object) -> object:
+    """The value as JSON can hold it, masked all the way down; of what JSON does not know, its text."""
+    known = masked(path, value)
+    if known is None or isinstance(known, str | bool | int | float):
+        return known
+    if isinstance(known, Mapping | list | tuple) and len(path) > DEEPEST:
+        return "..."
+    if isinstance(known, Mapping):
+        return {masked_text(str(key)): _without_secrets((*path, str(key)), each) for key, each in known.items()}
+    if isinstance(known, list | tuple):
+        return [_without_secrets((*path, place), each) for place, each in enumerate(known)]
+    return masked_text(str(known))
 
 
 def report(error: BaseException | str, /, **context: Any) -> None:

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from boxengine.adapters.log import LogTransport
 from boxengine.adapters.telemetry import background, logs
 from boxengine.adapters.telemetry.background import BackgroundHandler
-from boxengine.adapters.telemetry.logs import LONGEST_TEXT, BoxHandler, Format, LogObserver, report
+from boxengine.adapters.telemetry.logs import DEEPEST, LONGEST_TEXT, BoxHandler, Format, LogObserver, report
 from boxengine.adapters.telemetry.tags import LogTracer, bound
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settlement
@@ -60,6 +61,19 @@ def test_a_json_line_has_time_level_message_and_tags() -> None:
         "box": "order",
         "bucket": 7,
     }
+
+
+def test_numbers_in_a_tag_stay_numbers_and_what_json_does_not_know_is_text() -> None:
+    stream = io.StringIO()
+    logs.configure(format="json", stream=stream)
+    endless: dict[str, Any] = {}
+    endless["again"] = endless
+    logger.info(
+        "x", extra={"tag": {1: [2, 2.5, True, None, ("a", BOX.type)], "at": Decimal("1.5")}, "endless": endless}
+    )
+    (line,) = lines(stream)
+    assert line["tag"] == {"1": [2, 2.5, True, None, ["a", "outbox"]], "at": "1.5"}
+    assert str(line["endless"]).count("again") == DEEPEST
 
 
 def test_an_exception_is_a_field_of_its_line() -> None:
