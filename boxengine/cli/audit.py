@@ -13,6 +13,7 @@ import typer
 
 from boxengine.cli.context import globals_of, notes, output, print_json
 from boxengine.cli.moments import moment
+from boxengine.cli.text import printable
 from boxengine.domain.words import plural
 
 if TYPE_CHECKING:
@@ -100,8 +101,8 @@ def _show(finding: Finding, *, as_json: bool) -> None:
         print_json({"kind": finding.kind, "item": finding.item, "key": finding.key, "detail": finding.detail})
         return
     item = "an item" if finding.item is None else f"item {finding.item}"
-    key = "" if finding.key is None else f" (key {finding.key})"
-    output().print(f"{finding.kind}: {item}{key} {finding.detail}", markup=False)
+    key = "" if finding.key is None else f" (key {printable(finding.key)})"
+    output().print(f"{finding.kind}: {item}{key} {printable(finding.detail)}", markup=False)
 
 
 def _conclude(box: str, summary: Summary, *, stopped: bool, as_json: bool) -> None:

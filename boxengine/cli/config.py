@@ -64,6 +64,7 @@ def _works(boxes: Boxes, within: timedelta) -> bool:
 def show(context: typer.Context, as_json: AsJson = False) -> None:  # noqa: FBT002 - typer's way
     """Print every value in force and where it came from; secrets are masked."""
     from rich.table import Table  # noqa: PLC0415 - see context.output
+    from rich.text import Text  # noqa: PLC0415
 
     from boxengine.settings import explain  # noqa: PLC0415 - see Globals.boxes
 
@@ -73,7 +74,7 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:  # noqa: FBT0
         return
     table = Table("key", "value", "source")
     for row in rows:
-        table.add_row(row.path, str(row.value), row.source)
+        table.add_row(*map(Text, (row.path, str(row.value), row.source)))
     output().print(table)
 
 

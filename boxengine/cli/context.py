@@ -148,16 +148,16 @@ def width() -> int:
 
 
 def output() -> Console:
-    """The console for results; for a pipe, wide enough for every column."""
+    """The console for results; for a pipe, wide enough for every column. It shows ``:a:`` in a key as it is."""
     from rich.console import Console  # noqa: PLC0415 - a tenth of a second that `start` does not need
 
     piped = not sys.stdout.isatty()
     width = _PIPE_WIDTH if piped and "COLUMNS" not in os.environ else None
-    return Console(highlight=False, soft_wrap=piped, width=width)
+    return Console(highlight=False, emoji=False, soft_wrap=piped, width=width)
 
 
 def notes() -> Console:
     """The console for progress and remarks, on standard error, so that results can be piped."""
     from rich.console import Console  # noqa: PLC0415 - see output
 
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=True, highlight=False, emoji=False)

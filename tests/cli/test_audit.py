@@ -67,6 +67,20 @@ def test_findings_are_told_line_by_line_and_exit_with_1(project: Project) -> Non
     assert summary["found"] == {"orphaned": 1}
 
 
+def test_keys_are_shown_as_they_are_and_cannot_write_to_the_terminal(project: Project) -> None:
+    boxes = project.boxes()
+    with project.engine() as engine, engine.begin() as connection:
+        for key in ("tenant:a:42", "\x1b[2Jgone", "[red]7"):
+            boxes.create_outbox_item(connection, BOX, event_key=key, payload=b"")
+    project.execute(f"UPDATE {TABLE} SET bucket = 99")
+    told = project.call("audit", BOX, expect=1)
+    assert {line.partition(" is in")[0] for line in told.splitlines()[:3]} == {
+        "orphaned: item 1 (key tenant:a:42)",
+        r"orphaned: item 2 (key \x1b[2Jgone)",
+        "orphaned: item 3 (key [red]7)",
+    }
+
+
 def test_it_stops_after_a_hundred_findings_or_as_many_as_one_likes(project: Project) -> None:
     project.fill(300)
     project.execute(f"UPDATE {TABLE} SET bucket = 99")

@@ -219,6 +219,15 @@ def test_config_show_names_the_source_of_each_value_and_masks_secrets(project: P
     assert "hunter2" not in project.run("config", "show")
 
 
+def test_config_show_shows_brackets_and_colons_as_they_are(project: Project) -> None:
+    source = '{kafka: {topics: ["^orders-[a-z]+$"], group: g, bootstrap_servers: x}}'
+    box = f'inbox_items: {{order_inbox_item: {{source: {source}, transports: {{log: {{}}}}, owner: "shop:a:orders"}}}}'
+    project.config.write_text(f"{project.config.read_text()}\n{box}\n")
+    shown = project.call("config", "show")
+    assert "^orders-[a-z]+$" in shown
+    assert "shop:a:orders" in shown
+
+
 def test_two_asyncapi_documents_are_compared(project: Project, tmp_path: Path) -> None:
     printed = project.call("config", "asyncapi", "--title", "shop")
     assert json.loads(printed)["info"] == {"title": "shop", "version": "1.0.0"}
