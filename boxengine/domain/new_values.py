@@ -97,6 +97,11 @@ def check_values(
             )
 
 
+def not_json(box: str, position: int, why: str) -> InvalidItem:
+    """What is said of options that JSON cannot hold, for the reason given."""
+    return InvalidItem(f"box {box}, item {position}: options: expected what JSON can hold: {why}")
+
+
 def _is_uuid(text: str) -> bool:
     try:
         UUID(text)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import Connection, event
 from sqlalchemy.orm import Session, SessionTransaction
@@ -15,7 +17,8 @@ from boxengine.adapters.sql.creating.insert import ENGINE_OWNED, length_of
 from boxengine.adapters.sql.log.tables import is_logged
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Item
-from boxengine.domain.new_values import NO_LIMIT, check_values
+from boxengine.domain.json_values import json_refusal
+from boxengine.domain.new_values import NO_LIMIT, check_values, not_json
 from boxengine.engine.create import Creator
 from boxengine.engine.observation import NullTracer
 from boxengine.ports import Attributes, Inserted, Store
@@ -101,7 +104,7 @@ class _MemoryRows:
     def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
         check_values(self._box.name, rows, longest_key=self._longest_key)
         before = {row.id for row in self._store.rows(self._box)}
-        kept = [{name: value for name, value in row.items() if name not in self._own} for row in rows]
+        kept = [self._as_stored(row, position) for position, row in enumerate(rows)]
         ids = [self._store.insert(self._box, **row) for row in kept]
         new = [row_id for row_id in dict.fromkeys(ids) if row_id not in before]
         for row in self._store.rows(self._box):
@@ -110,6 +113,21 @@ class _MemoryRows:
                     self._store.put(other, row)
         self._undone.watch(session, lambda: self._remove(new))
         return Inserted(ids, frozenset(ids) & before)
+
+    def _as_stored(self, row: Attributes, position: int) -> Attributes:
+        """The row as a database would give it back: a copy, whose options went through JSON."""
+        kept = {name: value for name, value in row.items() if name not in self._own}
+        if kept.get("options") is not None:
+            kept["options"] = self._through_json(kept["options"], position)
+        if kept.get("uuid") is not None:
+            kept["uuid"] = UUID(str(kept["uuid"]))
+        return kept
+
+    def _through_json(self, options: Any, position: int) -> Any:
+        try:
+            return json.loads(json.dumps(options, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise not_json(self._box.source.name, position, json_refusal(options, error)) from error
 
     def _remove(self, ids: Sequence[int]) -> None:
         for row_id in ids:

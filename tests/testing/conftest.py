@@ -37,3 +37,11 @@ def sqlite() -> Iterator[Engine]:
     Base.metadata.create_all(engine)
     yield engine
     engine.dispose()
+
+
+@pytest.fixture
+def postgres(postgres_url: str) -> Iterator[Engine]:
+    engine = create_engine(postgres_url)
+    Base.metadata.create_all(engine)
+    yield engine
+    engine.dispose()

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import Engine, create_engine, select
+from sqlalchemy import Engine, select
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from boxengine import Status, create_inbox_item, create_outbox_item
 from boxengine.testing import DatabaseBoxes, RecordingTransport
-from tests.testing.shop import Base, Invoice, OrderOutboxItem, PaymentInboxItem, place_order
+from tests.testing.shop import Invoice, OrderOutboxItem, PaymentInboxItem, place_order
 
 MakeBoxes = Callable[..., DatabaseBoxes]
-
-
-@pytest.fixture
-def postgres(postgres_url: str) -> Iterator[Engine]:
-    engine = create_engine(postgres_url)
-    Base.metadata.create_all(engine)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

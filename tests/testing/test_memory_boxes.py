@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from datetime import timedelta
+from math import nan
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 import boxengine
-from boxengine import Status, create_outbox_item
+from boxengine import BatchAttributes, Status, create_outbox_item
 from boxengine.errors import InvalidItem, Unavailable
 from boxengine.testing import MemoryBoxes, NotDelivered, RecordingTransport
 from tests.testing.shop import OrderOutboxItem, place_order
@@ -38,6 +40,16 @@ def test_an_item_that_production_would_refuse_is_refused(boxes: MemoryBoxes) -> 
         create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"", uuid="nonsense")
     with pytest.raises(InvalidItem, match="event_key has 256 characters; its column takes 255 at most"):
         create_outbox_item(NO_SESSION, OrderOutboxItem, event_key="k" * 256, payload=b"")
+    with pytest.raises(InvalidItem, match=r"options: expected what JSON can hold: \['total'\] is nan"):
+        create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"", options={"total": nan})
+
+
+def test_an_item_that_is_refused_takes_its_batch_with_it(boxes: MemoryBoxes) -> None:
+    batch: list[BatchAttributes] = [{"event_key": key, "payload": b"", "options": {"of": {key}}} for key in (1, 2)]
+    batch[0]["options"] = {}
+    with pytest.raises(InvalidItem, match="item 1: options: expected what JSON can hold"):
+        boxes.create_outbox_batch(NO_SESSION, OrderOutboxItem, batch)
+    assert boxes.emitted(OrderOutboxItem) == []
 
 
 def test_a_rollback_takes_the_items_with_it(boxes: MemoryBoxes, sqlite: Engine) -> None:
@@ -171,6 +183,14 @@ def test_a_dedup_key_gives_the_first_item_back(boxes: MemoryBoxes) -> None:
     )
     assert first == second
     assert len(boxes.emitted(OrderOutboxItem)) == 1
+
+
+def test_a_uuid_of_an_inbox_is_known_however_it_is_spelled(boxes: MemoryBoxes) -> None:
+    uuid = UUID("0f6b7b3e-3e63-4a51-8d11-0d4b7a1d8e55")
+    spellings: list[UUID | str] = [str(uuid).upper(), uuid.hex, uuid]
+    for each in spellings:
+        assert boxes.create_inbox_item(NO_SESSION, PaymentInboxItem, event_key=1, payload=b"", uuid=each) == 1
+    assert [item.uuid for item in boxes.emitted(PaymentInboxItem)] == [str(uuid)]
 
 
 def test_every_subscription_of_a_log_gets_what_is_created(tmp_path: Path, sqlite: Engine) -> None:

@@ -18,7 +18,7 @@ from boxengine.adapters.memory.claims import MemoryClaims
 from boxengine.adapters.memory.database import Database, OpenClaim, Step, no_fault
 from boxengine.adapters.memory.rows import Row, behind, by_id
 from boxengine.domain.bounds import PACE, Pace
-from boxengine.domain.box import Box, Storage
+from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
 from boxengine.errors import StoreUnavailable
@@ -77,17 +77,15 @@ class MemoryStore:
         dedup_key: str | None = None,
         **columns: Any,
     ) -> ItemId:
-        """Commits a row and returns its id; that of the first row where ``dedup_key`` is taken.
+        """Commits a row and returns its id; that of the first row where ``dedup_key``, or the ``uuid`` in an inbox, is taken.
 
         ``columns`` are any others of ``Row``, taken as they are. The bucket follows from the event key where not
         given, the uuid from the box and the id, so that a run repeats exactly.
         """
         with self._database.lock:
-            rows = self._database.rows(box)
-            if dedup_key is not None:
-                for row in rows:
-                    if row.dedup_key == dedup_key:
-                        return row.id
+            known = self._known(box, dedup_key=dedup_key, uuid=columns.get("uuid"))
+            if known is not None:
+                return known
             row = self._new(
                 box,
                 event_key=event_key,
@@ -97,9 +95,21 @@ class MemoryStore:
                 options=options,
                 **columns,
             )
-            rows.put(replace(row, available_at=available_at, dedup_key=dedup_key))
+            self._database.rows(box).put(replace(row, available_at=available_at, dedup_key=dedup_key))
             self._database.uncommitted.discard((box.name, row.id))
         return row.id
+
+    def _known(self, box: Box, *, dedup_key: str | None, uuid: object) -> ItemId | None:
+        """The id of the row that has the same identity, as ``KnownRows`` finds it."""
+        identities = {"dedup_key": dedup_key, "uuid": uuid if box.type is BoxType.INBOX else None}
+        for name, value in identities.items():
+            if value is None:
+                continue
+            for row in self._database.rows(box):
+                own = getattr(row, name)
+                if own is not None and str(own) == str(value):
+                    return row.id
+        return None
 
     def _new(
         self,

@@ -28,7 +28,7 @@ from boxengine.adapters.sql.waking.eased_notify import EasedNotify
 from boxengine.adapters.sql.waking.notifying import IN_TRANSACTION, wake, wake_out_of_turn
 from boxengine.adapters.sql.waking.telling import signal_of, signals_of
 from boxengine.domain.box import Box, BoxType, Storage
-from boxengine.domain.new_values import NO_LIMIT, check_names, check_values
+from boxengine.domain.new_values import NO_LIMIT, check_names, check_values, not_json
 from boxengine.errors import InvalidItem
 from boxengine.ports import Attributes, Inserted, Signal
 
@@ -134,8 +134,7 @@ class SqlRows:
         for position, row in enumerate(rows):
             why = why_not_json(row.get("options"))
             if why is not None:
-                message = f"box {self._box.name}, item {position}: options: expected what JSON can hold: {why}"
-                raise InvalidItem(message) from error
+                raise not_json(self._box.name, position, why) from error
 
     # ── the statements ───────────────────────────────────────────────────────────────────────────────
 

@@ -1,0 +1,89 @@
+"""What boxes refuse and give back, in memory as in a database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from boxengine.errors import InvalidItem
+from boxengine.testing import DatabaseBoxes, MemoryBoxes
+from tests.testing.shop import OrderOutboxItem, PaymentInboxItem
+
+IDENTITY = UUID("0f6b7b3e-3e63-4a51-8d11-0d4b7a1d8e55")
+
+
+@pytest.fixture
+def session(engine: Engine) -> Iterator[Session]:
+    with Session(engine) as session:
+        yield session
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    found: Engine = request.getfixturevalue("sqlite" if request.param == "memory" else request.param)
+    return found
+
+
+@pytest.fixture
+def tested(request: pytest.FixtureRequest, session: Session) -> MemoryBoxes | DatabaseBoxes:
+    if request.node.callspec.params["engine"] == "memory":
+        boxes: MemoryBoxes = request.getfixturevalue("boxes")
+        return boxes
+    make: Callable[..., DatabaseBoxes] = request.getfixturevalue("database_boxes")
+    return make(session)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (IDENTITY, r"\['a'\] is of type UUID; give str\(value\)"),
+        (datetime(2026, 1, 1, tzinfo=UTC), r"\['a'\] is of type datetime; give value\.isoformat\(\)"),
+        ([Decimal("1.5")], r"\['a'\]\[0\] is of type Decimal; give str\(value\)"),
+        ({1, 2}, r"\['a'\] is of type set; give sorted\(value\)"),
+        ({(1, 2): 3}, r"a key of \['a'\] is of type tuple; keys are texts"),
+    ],
+    ids=["uuid", "datetime", "decimal", "set", "key"],
+)
+def test_options_that_are_no_json_are_refused(
+    tested: MemoryBoxes | DatabaseBoxes, session: Session, value: Any, said: str
+) -> None:
+    message = f"^box order_outbox_item, item 0: options: expected what JSON can hold: {said}$"
+    with pytest.raises(InvalidItem, match=message):
+        tested.create_outbox_item(session, OrderOutboxItem, event_key=1, payload=b"", options={"a": value})
+
+
+def test_options_come_back_as_json_and_are_not_the_callers_own(
+    tested: MemoryBoxes | DatabaseBoxes, session: Session
+) -> None:
+    options: dict[Any, Any] = {"pair": (1, 2), 7: "seven", "list": [1]}
+    tested.create_outbox_item(session, OrderOutboxItem, event_key=1, payload=b"", options=options)
+    options["list"].append(2)
+    (item,) = tested.emitted(OrderOutboxItem)
+    assert item.options == {"pair": [1, 2], "7": "seven", "list": [1]}
+
+
+def test_a_known_uuid_gives_the_first_item_of_an_inbox_back(
+    tested: MemoryBoxes | DatabaseBoxes, session: Session
+) -> None:
+    first, second = (
+        tested.create_inbox_item(session, PaymentInboxItem, event_key=number, payload=b"", uuid=IDENTITY)
+        for number in range(2)
+    )
+    assert first == second
+    again = tested.create_inbox_batch(
+        session,
+        PaymentInboxItem,
+        [{"event_key": 8, "payload": b"", "uuid": IDENTITY}, {"event_key": 9, "payload": b"", "uuid": UUID(int=1)}],
+    )
+    assert again[0] == first
+    assert [(item.event_key, item.uuid) for item in tested.emitted(PaymentInboxItem)] == [
+        ("0", str(IDENTITY)),
+        ("9", str(UUID(int=1))),
+    ]
