@@ -13,13 +13,13 @@ from boxengine.adapters.memory.rows import Row
 from boxengine.app.boxes import Boxes
 from boxengine.app.boxes.creating import Model
 from boxengine.domain.box import Box
-from boxengine.domain.item import Item
+from boxengine.domain.item import Item, Status
 from boxengine.engine.delivering.pipeline import Pipeline, TransportSpec
 from boxengine.engine.observation import NullTracer
 from boxengine.ports import Store
 from boxengine.settings import Resolved
 from boxengine.settings.names import box_name
-from boxengine.testing.draining import Drain, Drained, combined, horizon, insist
+from boxengine.testing.draining import MOST_ROUNDS, Drain, Drained, Log, NotDelivered, horizon, insist, next_due
 from boxengine.testing.emitted import Emitted
 
 
@@ -32,6 +32,7 @@ class TestedBoxes(Boxes):
         super().__init__(resolved, tracer=NullTracer())
         self.clock = clock
         """The engine's clock: ``clock.advance(timedelta(minutes=5))`` lets retries come due."""
+        self._log = Log()
         self._drains: dict[str, Drain] = {}
         self._transports: dict[str, tuple[TransportSpec, ...]] = {}
 
@@ -80,12 +81,12 @@ class TestedBoxes(Boxes):
         until: datetime | timedelta | None = None,
         raise_failures: bool = True,
     ) -> Drained:
-        """Delivers everything that is due now, as the worker would, including items that transports create meanwhile.
+        """Delivers everything that is due now, as the worker would, and what transports create meanwhile in any of the boxes.
 
         Args:
             models: the boxes to drain; all of the configuration if none is named.
             until: also delivers what comes due by then (a moment, or a span from now): retries after their pauses, and
-                delayed items. ``clock`` is advanced to each in turn.
+                delayed items. ``clock`` is advanced to each in turn, whichever box it is in.
             raise_failures: False: failures are only returned, not raised.
 
         Raises:
@@ -93,9 +94,9 @@ class TestedBoxes(Boxes):
             NotDelivered: an item is still undelivered, and its transport raised nothing.
         """
         named = [reader for model in models for reader in self._readers(model)]
-        names = named or list(self.resolved.pipelines)
-        limit = horizon(until, self.clock)
-        drained = combined([self._drain_box(name, limit) for name in names])
+        self._log.clear()
+        self._deliver(list(dict.fromkeys(named)) or list(self.resolved.pipelines), horizon(until, self.clock))
+        drained = self._log.drained()
         if raise_failures:
             insist(drained)
         return drained
@@ -112,10 +113,34 @@ class TestedBoxes(Boxes):
         name = box_name(model)
         return self.resolved.readers(name) or [name]
 
-    def _drain_box(self, name: str, until: datetime | None) -> Drained:
+    def _deliver(self, names: Sequence[str], until: datetime | None) -> None:
+        """Delivers what is due in turns, until no box has anything more, and only then moves the clock on."""
+        quiet = 0  # boxes looked at since the last delivery, its own included: what it created may be in any other
+        for turn in range(MOST_ROUNDS * max(1, len(names))):
+            if quiet >= len(names):
+                moment = self._next_due(names, until)
+                if moment is None:
+                    return
+                self.clock.advance(moment - self.clock.now())
+                quiet = 0
+            quiet = 1 if self._deliver_what_is_due(names[turn % len(names)]) else quiet + 1
+        busy = [name for name in names if any(row.status == Status.PENDING for row in self._rows(self.box(name)))]
+        raise NotDelivered(
+            f"still not empty after {MOST_ROUNDS} rounds: {', '.join(busy)}; do transports feed these boxes?"
+        )
+
+    def _next_due(self, names: Sequence[str], until: datetime | None) -> datetime | None:
+        """When the next item of any of the boxes comes due, if one does by then."""
+        if until is None:
+            return None
+        boxes, now = [self.box(name) for name in names], self.clock.now()
+        moments = [next_due(box, self._rows(box), now=now, until=until) for box in boxes]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def _deliver_what_is_due(self, name: str) -> bool:
         box = self.box(name)
-        if not self._items(box):
-            return Drained()  # creates no transport, because one may need a server that the test does not have
+        if not self._rows(box):
+            return False  # creates no transport, because one may need a server that the test does not have
         drain = self._drains.get(name)
         if drain is None:
             drain = self._drains[name] = Drain(
@@ -123,8 +148,9 @@ class TestedBoxes(Boxes):
                 middlewares=self.resolved.middlewares,
                 store=self._store_of(box),
                 clock=self.clock,
+                log=self._log,
             )
-        return drain.run(rows=lambda: self._rows(box), until=until)
+        return drain.deliver_what_is_due()
 
     def _tested(self, pipeline: Pipeline) -> Pipeline:
         transports = self._transports.get(pipeline.box.name)

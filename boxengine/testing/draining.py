@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.failures import MemoryFailures
@@ -13,6 +14,7 @@ from boxengine.adapters.memory.rows import Row
 from boxengine.adapters.sql.sessions.async_session import lend
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
+from boxengine.domain.item_id import ItemId
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.awaiting.wrapping import Awaiting
 from boxengine.engine.delivering.delivery import Delivery
@@ -27,6 +29,8 @@ from boxengine.testing.emitted import describe
 FOREVER = float("inf")
 MOST_ROUNDS = 1_000
 """A drain gives up after this many rounds: a transport that creates a new item for each delivered one would never end."""
+_Key: TypeAlias = tuple[str, ItemId]
+"""A box's name and an item's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,53 +68,63 @@ class NotDelivered(AssertionError):
     """A drain could not deliver some items, and no transport raised: they returned ``False`` or a ``Failure``."""
 
 
-@dataclass(slots=True)
-class _Log:
-    """Keeps what the engine reports about its batches."""
+class Log(NullTracer):
+    """Keeps what the engine reports about the batches of all boxes, and sees what transports raise before the engine turns it
+    into a failed attempt."""
 
-    delivered: dict[int, Item] = field(default_factory=dict)
-    discarded: dict[int, Item] = field(default_factory=dict)
-    failed: dict[int, tuple[Item, str]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets everything, for the next drain."""
+        self._delivered: dict[_Key, Item] = {}
+        self._discarded: dict[_Key, Item] = {}
+        self._failed: dict[_Key, tuple[Item, str]] = {}
+        self._raised: dict[_Key, BaseException] = {}
 
     def see(self, event: Event) -> None:
         if not isinstance(event, Settled):
             return
-        settlement, by_id = event.settlement, {item.id: item for item in event.items}
+        box, settlement, by_id = event.box.name, event.settlement, {item.id: item for item in event.items}
         discarded = [discard.id for discard in settlement.discarded]
-        for ids, kept in ((settlement.delivered, self.delivered), (discarded, self.discarded)):
+        for ids, kept in ((settlement.delivered, self._delivered), (discarded, self._discarded)):
             for item_id in ids:
-                kept[item_id] = by_id[item_id]
-                self.failed.pop(item_id, None)
+                kept[box, item_id] = by_id[item_id]
+                self._failed.pop((box, item_id), None)
         for attempt in settlement.failed:
-            self.failed[attempt.id] = by_id[attempt.id], attempt.error_log
-
-
-class _Catcher(NullTracer):
-    """Sees what transports raise before the engine turns it into a failed attempt."""
-
-    def __init__(self) -> None:
-        self.raised: dict[int, BaseException] = {}
-        """By item id, the last exception."""
+            self._failed[box, attempt.id] = by_id[attempt.id], attempt.error_log
 
     @contextmanager
     def sending(self, box: Box, transport: str, items: Sequence[Item]) -> Iterator[None]:  # noqa: ARG002 - the port's shape
         try:
             yield
         except BaseException as error:
-            self.raised.update((item.id, error) for item in items)
+            self._raised.update(((box.name, item.id), error) for item in items)
             raise
-        self.raised = {item_id: error for item_id, error in self.raised.items() if item_id not in {i.id for i in items}}
+        for item in items:
+            self._raised.pop((box.name, item.id), None)
+
+    def drained(self) -> Drained:
+        """Everything since ``clear``."""
+        return Drained(
+            delivered=tuple(self._delivered.values()),
+            discarded=tuple(self._discarded.values()),
+            undelivered=tuple(
+                Undelivered(item, reason.partition("\n")[0], self._raised.get(key))
+                for key, (item, reason) in self._failed.items()
+            ),
+        )
 
 
 class Drain:
     """Drains one box. Its transports live as long as it does."""
 
-    def __init__(self, pipeline: Pipeline, *, middlewares: Middlewares, store: Store, clock: ManualClock) -> None:
+    def __init__(
+        self, pipeline: Pipeline, *, middlewares: Middlewares, store: Store, clock: ManualClock, log: Log
+    ) -> None:
         self._box = pipeline.box
         self._store = store
         self._clock = clock
-        self._log = _Log()
-        self._catcher = _Catcher()
         self._event_loop = EventLoop()
         awaiting = Awaiting(self._event_loop, lend=lend, clock=clock)
         self._delivery = Delivery(
@@ -118,26 +132,22 @@ class Drain:
             middlewares=awaiting.middlewares(middlewares),
             store=store,
             memory=MemoryFailures(clock=clock),
-            observer=self._log,
-            tracer=self._catcher,
+            observer=log,
+            tracer=log,
             clock=clock,
             error_tracker=lambda _error, /, **_context: None,
         )
 
-    def run(self, *, rows: Callable[[], Sequence[Row]], until: datetime | None) -> Drained:
-        """Delivers everything that is due. With ``until``, also moves the clock on to what comes due by then, and delivers it.
+    def deliver_what_is_due(self) -> bool:
+        """Delivers until nothing is due; returns whether that changed anything.
 
         Raises:
+            NotDelivered: there is no end to it.
             Unavailable: a transport said that its receiver cannot be reached.
         """
-        self._log.delivered, self._log.discarded, self._log.failed = {}, {}, {}
-        for _ in range(MOST_ROUNDS):
-            if self._deliver_what_is_due():
-                continue
-            moment = self._next_due(rows(), until)
-            if moment is None:
-                return self._drained()
-            self._clock.advance(moment - self._clock.now())
+        for batches in range(MOST_ROUNDS):
+            if not self._deliver_batch():
+                return batches > 0
         raise NotDelivered(
             f"box {self._box.name}: still not empty after {MOST_ROUNDS} batches; does a transport feed it?"
         )
@@ -147,7 +157,7 @@ class Drain:
         self._delivery.close()
         self._event_loop.close()
 
-    def _deliver_what_is_due(self) -> bool:
+    def _deliver_batch(self) -> bool:
         """Delivers one batch; returns whether it changed anything."""
         buckets = dict.fromkeys(self._box.buckets)
         report = self._delivery.run(Errand(positions=buckets, rows=ROWS, until=FOREVER, term=Endless()))
@@ -155,38 +165,18 @@ class Drain:
             raise error
         return report.claimed > 0 and report.progressed
 
-    def _next_due(self, rows: Sequence[Row], until: datetime | None) -> datetime | None:
-        """When the next pending row comes due, if that is in the future and not after ``until``."""
-        if until is None:
-            return None
-        moments = [moment for row in rows if row.status == Status.PENDING and (moment := self._due(row)) is not None]
-        return min((moment for moment in moments if self._clock.now() < moment <= until), default=None)
 
-    def _due(self, row: Row) -> datetime | None:
-        moments = [row.available_at] if row.available_at is not None else []
-        if self._box.backoff is not None and row.processed_at is not None:
-            moments.append(row.processed_at + self._box.backoff.pause(row.errors_count, row.id))
-        return max(moments, default=None)
-
-    def _drained(self) -> Drained:
-        log = self._log
-        return Drained(
-            delivered=tuple(log.delivered.values()),
-            discarded=tuple(log.discarded.values()),
-            undelivered=tuple(
-                Undelivered(item, reason.partition("\n")[0], self._catcher.raised.get(item.id))
-                for item, reason in log.failed.values()
-            ),
-        )
+def next_due(box: Box, rows: Sequence[Row], *, now: datetime, until: datetime) -> datetime | None:
+    """When the next pending row of the box comes due, if that is in the future and not after ``until``."""
+    moments = [moment for row in rows if row.status == Status.PENDING and (moment := _due(box, row)) is not None]
+    return min((moment for moment in moments if now < moment <= until), default=None)
 
 
-def combined(parts: Sequence[Drained]) -> Drained:
-    """The results of several boxes in one."""
-    return Drained(
-        delivered=tuple(item for part in parts for item in part.delivered),
-        discarded=tuple(item for part in parts for item in part.discarded),
-        undelivered=tuple(each for part in parts for each in part.undelivered),
-    )
+def _due(box: Box, row: Row) -> datetime | None:
+    moments = [row.available_at] if row.available_at is not None else []
+    if box.backoff is not None and row.processed_at is not None:
+        moments.append(row.processed_at + box.backoff.pause(row.errors_count, row.id))
+    return max(moments, default=None)
 
 
 def insist(drained: Drained) -> None:

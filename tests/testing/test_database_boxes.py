@@ -10,7 +10,7 @@ from sqlalchemy import Engine, select
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from boxengine import Status, create_inbox_item, create_outbox_item
+from boxengine import Item, Status, create_inbox_item, create_outbox_item
 from boxengine.testing import DatabaseBoxes, RecordingTransport
 from tests.testing.shop import Invoice, OrderOutboxItem, PaymentInboxItem, place_order
 
@@ -65,6 +65,23 @@ def test_what_a_failed_handler_wrote_is_undone_and_its_failure_is_recorded(
             select(PaymentInboxItem.status, PaymentInboxItem.errors_count).order_by(PaymentInboxItem.id)
         )
         assert [tuple(row) for row in rows] == [(Status.FAILED, 1), (Status.DELIVERED, 0)]
+
+
+def test_what_a_handler_creates_in_an_outbox_is_delivered_by_the_same_drain(
+    engine: Engine, database_boxes: MakeBoxes
+) -> None:
+    class Confirm:
+        def __call__(self, item: Item, payload: bytes, *, session: Session) -> None:
+            place_order(session, int(item.event_key), "a confirmation")
+
+    receiver = RecordingTransport()
+    with Session(engine) as session:
+        boxes = database_boxes(session)
+        boxes.use_transport(OrderOutboxItem, receiver)
+        boxes.use_transport(PaymentInboxItem, Confirm())
+        create_inbox_item(session, PaymentInboxItem, event_key=7, payload=b"twelve")
+        assert len(boxes.drain().delivered) == 2
+        assert [item.event_key for item in receiver.items] == ["7"]
 
 
 def test_retries_follow_the_clock_that_the_test_moves(engine: Engine, database_boxes: MakeBoxes) -> None:

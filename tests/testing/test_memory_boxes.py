@@ -17,7 +17,7 @@ import boxengine
 from boxengine import BatchAttributes, Status, create_outbox_item
 from boxengine.errors import InvalidItem, Unavailable
 from boxengine.testing import MemoryBoxes, NotDelivered, RecordingTransport
-from tests.testing.shop import OrderOutboxItem, place_order
+from tests.testing.shop import OrderOutboxItem, PaymentInboxItem, place_order
 
 NO_SESSION: Any = None
 
@@ -157,6 +157,57 @@ def test_what_a_transport_creates_is_delivered_too(boxes: MemoryBoxes) -> None:
     boxes.use_transport(OrderOutboxItem, Chain())
     create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"first")
     assert [item.payload for item in boxes.drain().delivered] == [b"first", b"second"]
+
+
+def test_what_an_inbox_handler_creates_in_an_outbox_is_delivered_too(boxes: MemoryBoxes) -> None:
+    class Confirm:
+        def __call__(self, item: Any, payload: bytes) -> None:
+            create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=item.event_key, payload=b"paid")
+
+    receiver = RecordingTransport()
+    boxes.use_transport(OrderOutboxItem, receiver)
+    boxes.use_transport(PaymentInboxItem, Confirm())
+    place_order(None, 1, "a bicycle")
+    boxes.create_inbox_item(NO_SESSION, PaymentInboxItem, event_key=7, payload=b"twelve")
+    drained = boxes.drain()
+    assert [item.event_key for item in receiver.items] == ["1", "7"]
+    assert [(item.box_name, item.event_key) for item in drained.delivered] == [
+        ("order_outbox_item", "1"),
+        ("payment_inbox_item", "7"),
+        ("order_outbox_item", "7"),
+    ]
+
+
+def test_the_clock_moves_on_for_all_boxes_together(boxes: MemoryBoxes) -> None:
+    began, told = boxes.clock.now(), list[tuple[str, int]]()
+
+    class Told:
+        def __call__(self, item: Any, payload: bytes) -> bool:
+            told.append((item.box_name, round((boxes.clock.now() - began).total_seconds())))
+            return payload != b"fails once" or item.errors_count > 0
+
+    boxes.use_transport(OrderOutboxItem, Told())
+    boxes.use_transport(PaymentInboxItem, Told())
+    create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"fails once")
+    soon = began + timedelta(seconds=5)
+    boxes.create_inbox_item(NO_SESSION, PaymentInboxItem, event_key=1, payload=b"", available_at=soon)
+    boxes.drain(until=timedelta(hours=1))
+    assert told == [("order_outbox_item", 0), ("payment_inbox_item", 5), ("order_outbox_item", 10)]
+
+
+def test_boxes_that_feed_each_other_do_not_hang_the_test(boxes: MemoryBoxes) -> None:
+    class Loop:
+        def __call__(self, item: Any, payload: bytes) -> None:
+            if item.box_name == "order_outbox_item":
+                boxes.create_inbox_item(NO_SESSION, PaymentInboxItem, event_key=1, payload=b"")
+            else:
+                create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"")
+
+    boxes.use_transport(OrderOutboxItem, Loop())
+    boxes.use_transport(PaymentInboxItem, Loop())
+    create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"")
+    with pytest.raises(NotDelivered, match=r"rounds: order_outbox_item; do transports feed these boxes\?"):
+        boxes.drain()
 
 
 def test_a_transport_that_feeds_itself_does_not_hang_the_test(boxes: MemoryBoxes) -> None:
