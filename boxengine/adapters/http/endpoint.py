@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import cache
 from threading import Lock
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -95,8 +96,7 @@ class Endpoint:
         for address in self._guard.addresses():
             try:
                 return self._exchange(self._pool(address), body, headers)
-            except (known.NewConnectionError, known.ConnectTimeoutError, known.SSLError) as error:
-                # TLS fails in the handshake, before anything is sent.
+            except (known.NewConnectionError, known.ConnectTimeoutError, NotConnected) as error:
                 refused = error
             except known.ReadTimeoutError as error:
                 raise NotInTime(f"{type(error).__name__}: {error}") from error
@@ -163,7 +163,7 @@ class Endpoint:
         if not self._secure:
             return self._urllib3.HTTPConnectionPool(address, self._port, **options)
         # The certificate is checked against the name in the URL, not against the address that was checked.
-        return self._urllib3.HTTPSConnectionPool(
+        return _tls_pool()(
             address,
             self._port,
             server_hostname=self.host,
@@ -172,6 +172,28 @@ class Endpoint:
             cert_reqs="CERT_REQUIRED",
             **options,
         )
+
+
+@cache
+def _tls_pool() -> Any:
+    """A class of pools whose connections raise ``NotConnected`` if TLS is not there in time or fails.
+
+    urllib3 raises the same errors for that as for a connection that breaks, or stays silent, after a request was sent.
+    """
+    from urllib3 import HTTPSConnectionPool, exceptions  # noqa: PLC0415 - as in Endpoint
+    from urllib3.util.ssl_match_hostname import CertificateError  # noqa: PLC0415
+
+    class TlsPool(HTTPSConnectionPool):
+        def _validate_conn(self, conn: Any) -> None:
+            """Connects; urllib3 calls it before it sends anything."""
+            try:
+                super()._validate_conn(conn)
+            except (exceptions.NewConnectionError, exceptions.ConnectTimeoutError):
+                raise
+            except (OSError, exceptions.HTTPError, CertificateError) as error:
+                raise NotConnected(f"TLS: {error}") from error
+
+    return TlsPool
 
 
 def _ends_where_it_says(response: Any) -> bool:

@@ -1,0 +1,172 @@
+"""The transport ``http`` over TLS: whether a connection failed before or after something was sent."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from boxengine.adapters.http.transport import HttpTransport
+from boxengine.domain.outcome import Failure
+from boxengine.errors import Unavailable
+from tests.servers.certificates import Certificate, certify
+from tests.unit.transports.items import make_item
+
+Serve = Callable[[socket.socket], None]
+ADDRESSES = ("127.0.0.1", "127.0.0.2")
+"""Of hooks.example."""
+LARGE = b"x" * 8_000_000
+"""More than fits into the buffers of a connection: the client still writes when the receiver has gone."""
+
+
+@pytest.fixture(scope="module")
+def trusted(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return certify(tmp_path_factory.mktemp("tls") / "trusted", names="DNS:hooks.example,IP:127.0.0.1")
+
+
+@pytest.fixture
+def make(trusted: Certificate) -> Iterator[Callable[..., HttpTransport]]:
+    made: list[HttpTransport] = []
+
+    def make(port: int, *, host: str = "127.0.0.1", **arguments: Any) -> HttpTransport:
+        settings: dict[str, Any] = {"allow_private": True, "ca_file": str(trusted.authority), "timeout": 10}
+        made.append(HttpTransport(url=f"https://{host}:{port}/", serializer="bytes", **settings | arguments))
+        return made[-1]
+
+    yield make
+    for transport in made:
+        transport.close()
+
+
+@pytest.fixture
+def two_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolved(host: str, port: int, *_args: Any, **_kwargs: Any) -> list[Any]:
+        found = ADDRESSES if host == "hooks.example" else (host,)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+
+
+@contextmanager
+def server(serve: Serve, *, host: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
+    """Listens, and hands over one connection after the other."""
+    with socket.create_server((host, port)) as listener:
+
+        def accept() -> None:
+            while True:
+                try:
+                    client, _ = listener.accept()
+                except OSError:
+                    return
+                client.settimeout(10)
+                with client, suppress(OSError):
+                    serve(client)
+
+        thread = Thread(target=accept)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+def over_tls(certificate: Certificate, serve: Serve) -> Serve:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate.certificate, certificate.key)
+
+    def secured(client: socket.socket) -> None:
+        with context.wrap_socket(client, server_side=True) as connection:
+            serve(connection)
+
+    return secured
+
+
+def accept(connection: socket.socket) -> None:
+    connection.recv(65_536)
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+
+def reset(connection: socket.socket) -> None:
+    connection.recv(65_536)  # Python leaves a socket open that is reset before its handshake has begun
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def speak_plainly(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    connection.recv(65_536)
+
+
+def outage(result: object) -> str:
+    assert isinstance(result, Unavailable)
+    return str(result)
+
+
+def test_a_handshake_that_takes_too_long_costs_no_attempt(make: Callable[..., HttpTransport]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        said = outage(make(port, timeout=0.2)(make_item(), b""))
+    assert said.startswith(f"http: nothing was sent to 127.0.0.1: no connection to port {port}: TLS: ")
+    assert "timed out" in said
+
+
+@pytest.mark.parametrize("serve", [reset, speak_plainly])
+def test_a_handshake_that_fails_costs_no_attempt_however_often(
+    make: Callable[..., HttpTransport], serve: Serve
+) -> None:
+    with server(serve) as port:
+        transport = make(port)
+        for _ in range(4):
+            assert "nothing was sent" in outage(transport(make_item(), b""))
+
+
+def test_a_certificate_that_is_not_trusted_costs_no_attempt(make: Callable[..., HttpTransport], tmp_path: Path) -> None:
+    with server(over_tls(certify(tmp_path / "stranger"), accept)) as port:
+        assert "CERTIFICATE_VERIFY_FAILED" in outage(make(port)(make_item(), b""))
+
+
+def test_a_certificate_for_another_name_costs_no_attempt(
+    make: Callable[..., HttpTransport], trusted: Certificate
+) -> None:
+    with server(over_tls(trusted, accept)) as port:
+        assert "hostname 'localhost' doesn't match" in outage(make(port, host="localhost")(make_item(), b""))
+        assert make(port)(make_item(), b"") is None
+
+
+@pytest.mark.usefixtures("two_addresses")
+def test_the_next_address_is_tried_if_tls_takes_too_long_at_the_first(
+    make: Callable[..., HttpTransport], trusted: Certificate
+) -> None:
+    with socket.create_server((ADDRESSES[0], 0)) as silent:
+        port = silent.getsockname()[1]
+        with server(over_tls(trusted, accept), host=ADDRESSES[1], port=port):
+            assert make(port, host="hooks.example", timeout=1)(make_item(), b"") is None
+
+
+@pytest.mark.usefixtures("two_addresses")
+def test_a_receiver_that_closes_in_the_middle_of_a_body_may_have_the_item(
+    make: Callable[..., HttpTransport], trusted: Certificate
+) -> None:
+    requests: list[bytes] = []
+
+    def close_early(connection: socket.socket) -> None:
+        requests.append(connection.recv(100))
+
+    serve = over_tls(trusted, close_early)
+    with server(serve, host=ADDRESSES[0]) as port, server(serve, host=ADDRESSES[1], port=port):
+        transport = make(port, host="hooks.example")
+        for _ in range(2):
+            assert "whether it got the request is unknown" in outage(transport(make_item(), LARGE))
+        third = transport(make_item(), LARGE)
+    assert isinstance(third, Failure)
+    assert "EOF occurred in violation of protocol" in third.reason
+    assert "3 times in a row for this item" in third.reason
+    assert len(requests) == 3, "it is not sent to another address once some of it was sent"
