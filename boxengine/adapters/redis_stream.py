@@ -8,8 +8,8 @@ from typing import Any
 
 from redis import Redis
 from redis.backoff import NoBackoff
+from redis.exceptions import ClusterDownError, OutOfMemoryError, ReadOnlyError, RedisError, TryAgainError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeout
 from redis.retry import Retry
 
@@ -19,6 +19,13 @@ from boxengine.adapters.template import ItemTemplate
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
 from boxengine.errors import BoxError, Unavailable
+
+Result = Failure | Unavailable | None
+
+_OF_THE_SERVER = (ReadOnlyError, OutOfMemoryError, ClusterDownError, TryAgainError)
+"""Refusals that say nothing about the entry, by redis-py's classes: MASTERDOWN is a CLUSTERDOWN there, LOADING an outage."""
+_CODES_OF_THE_SERVER = frozenset({"MISCONF", "NOREPLICAS"})
+"""More of them, which have no class."""
 
 
 class RedisStreamTransport:
@@ -68,11 +75,11 @@ class RedisStreamTransport:
                 "%2F %3F %23 %40 for / ? # @"
             ) from None
 
-    def __call__(self, item: Item, payload: Any) -> Failure | None:
+    def __call__(self, item: Item, payload: Any) -> Result:
         return self.call_batch([item._replace(payload=payload)])[0]
 
-    def call_batch(self, items: Sequence[Item]) -> list[Failure | None]:
-        results: list[Failure | None] = [None] * len(items)
+    def call_batch(self, items: Sequence[Item]) -> list[Result]:
+        results: list[Result] = [None] * len(items)
         sent: list[int] = []
         with self._redis.pipeline(transaction=False) as pipeline:
             for index, item in enumerate(items):
@@ -88,7 +95,11 @@ class RedisStreamTransport:
             answers = self._answers(pipeline, len(sent))
         for index, answer in zip(sent, answers, strict=True):
             if isinstance(answer, Exception):
-                results[index] = Failure(f"redis_stream: {type(answer).__name__}: {answer}")
+                reason = f"redis_stream: {type(answer).__name__}: {answer}"
+                results[index] = Unavailable(reason) if _is_of_the_server(answer) else Failure(reason)
+        if any(isinstance(answer, ReadOnlyError) for answer in answers):
+            # After a failover, the name leads to another server; a kept connection never would.
+            self._redis.connection_pool.disconnect(inuse_connections=False)
         return results
 
     def close(self) -> None:
@@ -115,3 +126,8 @@ class RedisStreamTransport:
             raise Unavailable(f"redis_stream: {type(error).__name__}: {error}") from error
         except RedisError as error:
             return [error] * count
+
+
+def _is_of_the_server(answer: Exception) -> bool:
+    """Whether the server takes no entries at the moment, whatever is in them."""
+    return isinstance(answer, _OF_THE_SERVER) or str(answer).partition(" ")[0] in _CODES_OF_THE_SERVER

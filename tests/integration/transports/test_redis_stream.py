@@ -1,5 +1,8 @@
 import json
+import shutil
+import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +10,9 @@ from redis import Redis
 
 from boxengine.adapters.redis_stream import RedisStreamTransport
 from boxengine.domain.outcome import Failure
+from boxengine.embedded import EmbeddedValkey
 from boxengine.errors import BoxError, Unavailable
+from tests.eventually import eventually
 from tests.unit.transports.items import make_item
 
 Make = Callable[..., RedisStreamTransport]
@@ -79,6 +84,82 @@ def test_a_stream_is_kept_at_its_length(make: Make, redis: Redis) -> None:
 def test_a_redis_that_is_not_there_is_no_attempt_of_any_item(make: Make) -> None:
     with pytest.raises(Unavailable, match="redis_stream: ConnectionError"):
         make(url="redis://127.0.0.1:1/0").call_batch([make_item(1), make_item(2)])
+
+
+def demote(redis: Redis) -> None:
+    redis.replicaof("127.0.0.1", 1)  # nobody listens there
+
+
+def lose_the_primary(redis: Redis) -> None:
+    redis.config_set("replica-serve-stale-data", "no")
+    redis.config_set("replica-read-only", "no")
+    demote(redis)
+
+
+@pytest.mark.parametrize(
+    ("befall", "words"),
+    [
+        (demote, "ReadOnlyError"),
+        (lambda redis: redis.config_set("maxmemory", 1), "OutOfMemoryError"),
+        (lambda redis: redis.config_set("min-replicas-to-write", 1), "NOREPLICAS"),
+        (lose_the_primary, "MasterDownError"),
+    ],
+    ids=["READONLY", "OOM", "NOREPLICAS", "MASTERDOWN"],
+)
+def test_a_server_that_takes_no_entries_at_the_moment_costs_no_attempt(
+    make: Make, own_redis: EmbeddedValkey, befall: Callable[[Redis], object], words: str
+) -> None:
+    transport = make(url=own_redis.url())
+    assert transport(make_item(), b"") is None
+    with Redis.from_url(own_redis.url()) as client:
+        befall(client)
+        results = transport.call_batch([make_item(2), make_item(3)])
+    assert [type(result) for result in results] == [Unavailable, Unavailable]
+    assert words in str(results[0])
+
+
+def test_a_cluster_without_the_slot_costs_no_attempt(make: Make, tmp_path: Path) -> None:
+    with EmbeddedValkey(tmp_path / "node", durable=False, settings={"cluster-enabled": "yes"}) as node:
+        [result] = make(url=node.url()).call_batch([make_item()])
+    assert isinstance(result, Unavailable)
+    assert "ClusterDownError" in str(result)
+
+
+def test_a_server_that_cannot_save_costs_no_attempt(make: Make, own_redis: EmbeddedValkey) -> None:
+    shutil.rmtree(own_redis.data_dir)
+    with Redis.from_url(own_redis.url()) as client:
+        client.config_set("save", "3600 1")
+        client.bgsave()
+        eventually(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err")
+        [result] = make(url=own_redis.url()).call_batch([make_item()])
+        client.config_set("save", "")  # or the server would refuse to stop
+    assert isinstance(result, Unavailable)
+    assert "MISCONF" in str(result)
+
+
+def test_after_a_failover_the_new_primary_is_found_by_its_name(
+    make: Make, own_redis: EmbeddedValkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    primary = own_redis.port
+
+    def resolved(*_args: Any, **_kwargs: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", primary))]
+
+    with (
+        EmbeddedValkey(tmp_path / "other", durable=False) as other,
+        Redis.from_url(own_redis.url()) as old,
+        Redis.from_url(other.url()) as new,
+    ):
+        old.ping()
+        new.ping()
+        monkeypatch.setattr(socket, "getaddrinfo", resolved)
+        transport = make(url="redis://primary.example/0")
+        assert transport(make_item(1), b"") is None
+        demote(old)
+        primary = other.port
+        assert isinstance(transport(make_item(2), b""), Unavailable)
+        assert transport(make_item(2), b"") is None
+        assert len(entries(new)) == 1
 
 
 @pytest.mark.parametrize("arguments", [{"url": "http://a"}, {"maxlen": 0}, {"stream": ""}, {"stream": "{nothing}"}])
