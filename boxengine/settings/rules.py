@@ -17,7 +17,7 @@ from boxengine.settings.diagnosis import Finding
 from boxengine.settings.durations import format_iso
 from boxengine.settings.names import BOX_NAME, underscore
 from boxengine.settings.origin import Path, dotted
-from boxengine.settings.schema import Settings
+from boxengine.settings.schema import DatabaseSettings, RedisSettings, Settings
 
 SHORTEST_PARTITION = timedelta(hours=1)
 MOST_PARTITIONS = 50
@@ -34,7 +34,12 @@ _OF_APPLICATIONS = {
     "mariadb": frozenset({"aiomysql", "asyncmy", "mysqlconnector", "mariadbconnector"}),
 }
 """Drivers that an application may use: the worker reaches the same database by its own."""
-
+_INTO_THE_URL = "; write it into redis.url (rediss://user:password@host:port/3)"
+_UNDER_SENTINEL = {
+    **dict.fromkeys(("ssl", "db", "username", "password"), _INTO_THE_URL),
+    **dict.fromkeys(("sentinel_username", "sentinel_password"), ""),
+}
+"""Keys of ``redis`` that nothing reads without Sentinels, each with what to do instead."""
 
 Rules = Callable[[Settings], list[Finding]]
 """Which contradictions are looked for."""
@@ -42,7 +47,14 @@ Rules = Callable[[Settings], list[Finding]]
 
 def check(settings: Settings) -> list[Finding]:
     """All contradictions between keys that anybody would meet."""
-    found = [*_servers(settings), *_timing(settings), *_names(settings), *_tables(settings), *_dead_letters(settings)]
+    found = [
+        *_database(settings.database),
+        *_redis(settings.redis),
+        *_timing(settings),
+        *_names(settings),
+        *_tables(settings),
+        *_dead_letters(settings),
+    ]
     found += job_rules.check(settings)
     for path, name, box in declared(settings):
         found += [*_name(path, name), *_retention(path, box), *_storage(path, box, settings.database.url)]
@@ -127,16 +139,20 @@ def declared(settings: Settings) -> Iterator[tuple[Path, str, BoxSettings]]:
         yield ("inbox_items", name), name, inbox
 
 
-def _servers(settings: Settings) -> Iterator[Finding]:
-    redis, database = settings.redis, settings.database
+def _database(database: DatabaseSettings) -> Iterator[Finding]:
     if database.replica_url and not database.url:
         yield _finding(("database", "replica_url"), "a replica needs a database.url beside it", "url")
     if database.listen_url and not (database.url or "").startswith("postgres"):
         yield _finding(("database", "listen_url"), "has a meaning only beside a database.url of PostgreSQL", "url")
+
+
+def _redis(redis: RedisSettings) -> Iterator[Finding]:
     if redis.sentinels and not redis.master_name:
         yield _finding(("redis", "sentinels"), "Sentinel needs redis.master_name beside it", "master_name")
     if redis.master_name and not redis.sentinels:
         yield _finding(("redis", "master_name"), "has a meaning only with redis.sentinels", "sentinels")
+    if not redis.sentinels:
+        yield from _without_sentinels(redis)
     if not (redis.ssl or redis.url.startswith("rediss://")):
         for key in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
             if getattr(redis, key) is not None:
@@ -148,6 +164,12 @@ def _servers(settings: Settings) -> Iterator[Finding]:
         yield Finding(("redis", "cluster"), message)
     if redis.sentinels and "url" in redis.model_fields_set:
         yield _finding(("redis", "url"), "contradicts redis.sentinels; expected one of the two", "sentinels")
+
+
+def _without_sentinels(redis: RedisSettings) -> Iterator[Finding]:
+    for key, hint in _UNDER_SENTINEL.items():
+        if getattr(redis, key):
+            yield _finding(("redis", key), f"has a meaning only with redis.sentinels{hint}", "sentinels")
 
 
 def _timing(settings: Settings) -> Iterator[Finding]:

@@ -118,10 +118,25 @@ def test_nothing_to_delete_in_is_refused(folder: Folder) -> None:
         ("redis: {sentinels: [a:1], master_name: main, cluster: true}", "redis.cluster"),
         ("redis: {cluster: true}", "redis.cluster"),
         ("redis: {sentinels: [a:1], master_name: main, url: 'redis://h'}", "redis.url"),
+        ("redis: {url: 'redis://h', ssl: true}", "redis.ssl"),
+        ("redis: {ssl: true, ssl_ca_certs: /ca.pem}", "redis.ssl"),
+        ("redis: {url: 'redis://h/0', db: 3}", "redis.db"),
+        ("redis: {username: me}", "redis.username"),
+        ("redis: {password: secret}", "redis.password"),
+        ("redis: {sentinel_username: me}", "redis.sentinel_username"),
+        ("redis: {sentinel_password: secret}", "redis.sentinel_password"),
     ],
 )
 def test_servers_described_by_halves_or_twice_are_refused(folder: Folder, text: str, path: str) -> None:
     assert list(folder.problems(text)) == [path]
+
+
+def test_what_only_sentinel_has_is_to_be_written_into_the_url(folder: Folder) -> None:
+    said = folder.problems("redis: {db: 3}")["redis.db"]
+    assert said == (
+        "has a meaning only with redis.sentinels; write it into redis.url (rediss://user:password@host:port/3)"
+    )
+    folder.settings("redis: {url: 'rediss://me:secret@h/3', db: 0, ssl: false, password: }")
 
 
 @pytest.mark.parametrize(
