@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import typing
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from types import ModuleType
@@ -20,6 +21,7 @@ from boxengine.settings.names import CannotImport, import_module
 from boxengine.settings.origin import dotted
 from boxengine.settings.schema import Settings
 from boxengine.settings.transport_names import KAFKA, CannotFind, find, short_name
+from boxengine.settings.values.numbers import Amount, CountOrZero, Flag
 from boxengine.settings.values.times import Seconds
 
 _WAYS = {"__call__": "(item, payload)", "call_batch": "(items)"}
@@ -27,6 +29,12 @@ _WAYS = {"__call__": "(item, payload)", "call_batch": "(items)"}
 _GIVEN = ("session", "decoded")
 """Arguments that the engine gives a function that asks for them."""
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_FROM_TEXT: dict[Any, Any] = {
+    annotation: kind
+    for plain, kind in ((bool, Flag), (int, CountOrZero), (float, Amount))
+    for annotation in (plain, plain | None)
+}
+"""By the annotation of a built-in transport's argument, how a text becomes its value. None of them goes below zero."""
 
 
 class Misconfigured(Exception):
@@ -50,6 +58,8 @@ def specify(transport: TransportSettings, settings: Settings, *, built_in: Mappi
         raise Misconfigured(("class", str(error))) from error
     arguments = dict(transport.arguments)
     timeout = _timeout(arguments, found, name)
+    if name in built_in:
+        arguments = _typed(arguments, found)
     if name == KAFKA:
         arguments = kafka_arguments(arguments, settings.kafka)
     return TransportSpec(
@@ -72,15 +82,41 @@ def _timeout(arguments: dict[str, Any], found: Any, name: str) -> timedelta | No
     given = arguments.pop("timeout")
     if given is None:
         return None
-    try:
-        timeout = TypeAdapter(Seconds).validate_python(given)
-    except ValidationError as error:
-        message = findings(error, given, model=KafkaSettings)[0].message
-        raise Misconfigured(("timeout", message)) from error
+    timeout: timedelta = _parsed("timeout", given, Seconds)
     if name == KAFKA:
         arguments.setdefault("delivery_timeout", timeout.total_seconds())
         return None
     return timeout
+
+
+def _parsed(argument: str, given: object, kind: Any) -> Any:
+    try:
+        return TypeAdapter(kind).validate_python(given)
+    except ValidationError as error:
+        message = findings(error, {}, model=KafkaSettings)[0].message
+        raise Misconfigured((argument, message)) from error
+
+
+def _typed(arguments: Mapping[str, Any], transport: type) -> dict[str, Any]:
+    """The arguments of a built-in transport, with numbers and flags for texts: a value with ``${NAME}`` is always text.
+
+    Raises:
+        Misconfigured: a text that is not what its argument is annotated as.
+    """
+    annotations = typing.get_type_hints(transport.__init__)  # type: ignore[misc] # it is the class's own
+    typed = dict(arguments)
+    mistakes: list[tuple[str | None, str]] = []
+    for argument, given in arguments.items():
+        kind = _FROM_TEXT.get(annotations.get(argument))
+        if kind is None or not isinstance(given, str):
+            continue
+        try:
+            typed[argument] = _parsed(argument, given, kind)
+        except Misconfigured as error:
+            mistakes += error.mistakes
+    if mistakes:
+        raise Misconfigured(*mistakes)
+    return typed
 
 
 def _takes(found: Any, argument: str) -> bool:

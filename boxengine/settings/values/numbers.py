@@ -77,6 +77,7 @@ Count = Annotated[int, BeforeValidator(_whole(1)), schema(type="integer", minimu
 CountOrZero = Annotated[int, BeforeValidator(_whole(0)), schema(type="integer", minimum=0)]
 Acks = Annotated[int, BeforeValidator(_acks), schema(anyOf=[{"type": "integer", "minimum": -1}, {"const": "all"}])]
 Port = Annotated[int, BeforeValidator(_whole(0, 65535)), schema(type="integer", minimum=0, maximum=65535)]
+Amount = Annotated[float, BeforeValidator(_decimal(0)), schema(type="number", minimum=0)]
 Factor = Annotated[float, BeforeValidator(_decimal(1)), schema(type="number", minimum=1)]
 Share = Annotated[float, BeforeValidator(_decimal(0, 1)), schema(type="number", minimum=0, maximum=1)]
 Flag = Annotated[bool, BeforeValidator(_flag), schema(type="boolean")]

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 import pytest
 
-from boxengine.errors import ConfigurationError
-from boxengine.settings import explain
+from boxengine.adapters.builtin import BUILTIN_TRANSPORTS
+from boxengine.errors import BoxError, ConfigurationError
+from boxengine.settings import explain, resolve
 from tests.unit.settings.folder import Folder
+from tests.unit.transports.items import make_item
 
 
 def test_a_variable_is_put_into_text(folder: Folder) -> None:
@@ -57,6 +62,64 @@ def test_variables_reach_transport_arguments(folder: Folder) -> None:
         "outbox_items: {a_item: {transports: [{class: log, topics: ['${TOPIC}', {name: '${TOPIC}-2'}]}]}}"
     )
     assert settings.boxes["a_item"].transports["0"].arguments == {"topics": ["orders", {"name": "orders-2"}]}
+
+
+def built(folder: Folder, transport: str) -> Any:
+    """One of the transports that come with boxengine, made as the file says."""
+    settings = folder.settings(f"outbox_items: {{a_item: {{transports: {{{transport}}}}}}}")
+    [spec] = resolve(settings, builtin_transports=BUILTIN_TRANSPORTS).pipelines["a_item"].transports
+    return spec.build()
+
+
+@pytest.mark.parametrize("allow", ["false", "off", "0"])
+def test_a_variable_that_says_no_keeps_webhooks_from_private_addresses(folder: Folder, allow: str) -> None:
+    folder.environ["ALLOW"] = allow
+    transport = "http: {url: 'https://127.0.0.1/', allow_private: '${ALLOW:-true}'}"
+    with pytest.raises(BoxError, match="is not a public address"):
+        built(folder, transport)
+    folder.environ["ALLOW"] = ""
+    built(folder, transport).close()
+
+
+def test_a_variable_may_limit_what_the_log_shows(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+    transport = built(folder, "log: {payload_limit: '${LIMIT:-0}', level: '${LEVEL:-info}'}")
+    with caplog.at_level(logging.INFO):
+        transport(make_item(), b"not to be seen")
+    [record] = caplog.records
+    assert "order_outbox_item 1 delivered" in record.getMessage()
+    assert "not to be seen" not in record.getMessage()
+
+
+def test_an_argument_of_a_built_in_transport_gets_what_it_is_annotated_as(folder: Folder) -> None:
+    arguments = "{topic: '${TOPIC:-7}', max_retries: '${MORE:-3}', delivery_timeout: '${TIMEOUT:-2.5}'}"
+    resolved = folder.resolved(f"outbox_items: {{a_item: {{transports: {{kafka: {arguments}}}}}}}")
+    made = resolved.pipelines["a_item"].transports[0].build()
+    assert (made.topic, made.max_retries, made.delivery_timeout) == ("7", 3, 2.5)
+
+
+def test_a_class_of_the_applications_own_gets_texts(folder: Folder) -> None:
+    text = "outbox_items: {a_item: {transports: {tests.unit.settings.shop.Punctual: {timeout: '${TIMEOUT:-5}'}}}}"
+    [spec] = folder.resolved(text).pipelines["a_item"].transports
+    assert spec.build().timeout == "5"
+
+
+def test_each_text_that_is_not_what_a_transport_needs_is_reported_at_its_argument(folder: Folder) -> None:
+    folder.write(
+        """
+        outbox_items:
+          a_item:
+            transports:
+              redis_stream: {stream: s, approximate: "${EXACT:-maybe}", maxlen: "${LENGTH:-many}", timeout: "${T:-soon}"}
+        """
+    )
+    with pytest.raises(ConfigurationError) as error:
+        resolve(folder.load(), builtin_transports=BUILTIN_TRANSPORTS)
+    base = "outbox_items.a_item.transports.redis_stream"
+    assert {problem.path: problem.message for problem in error.value.problems} == {
+        f"{base}.approximate": "expected true or false, got 'maybe'",
+        f"{base}.maxlen": "expected a whole number from 0 up, got 'many'",
+        f"{base}.timeout": "expected a number from 0 up, got 'soon'",
+    }
 
 
 def test_a_doubled_dollar_is_the_text_itself(folder: Folder) -> None:
