@@ -59,6 +59,20 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     opened.close()
 
 
+def test_a_copy_has_the_applications_own_columns(bench: Bench) -> None:
+    with bench.engine.begin() as connection:
+        for column in (
+            "tenant varchar(20) NOT NULL",
+            "ticket int UNIQUE",
+            "twice int GENERATED ALWAYS AS (bucket * 2) STORED",
+        ):
+            connection.execute(sa.text(f"ALTER TABLE {bench.box.table} ADD COLUMN {column}"))
+    original = bench.insert(bucket=3, tenant="acme", ticket=7)
+    assert bench.replays.run(bench.box, ItemFilter(ids=(original,)), MARKED) == 1
+    (copy,) = bench.copies(original)
+    assert (copy["tenant"], copy["ticket"], copy["twice"]) == ("acme", None, 6)
+
+
 def test_a_copy_is_pending_marked_and_otherwise_the_same(bench: Bench) -> None:
     options = {"key": "42", "headers": {"x": "y"}}
     original = bench.insert(

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from django.db import IntegrityError, connections, router, transaction
+from django.db.models import DateTimeField, Func
 
 from boxengine.adapters.sql.creating.size_in_force import QUESTIONS, SizeInForce
 from boxengine.adapters.sql.waking.listen import CHANNEL
@@ -129,6 +130,13 @@ def _made(model: Any, alias: str) -> Creator:
     )
 
 
+class UtcNow(Func):
+    """The clock of MySQL and MariaDB in UTC, in which all moments of a box are stored there."""
+
+    template = "UTC_TIMESTAMP(6)"
+    output_field = DateTimeField()
+
+
 class DjangoRows:
     """``Rows`` of one box through Django's ORM; the session is a database's alias."""
 
@@ -161,8 +169,11 @@ class DjangoRows:
     def _insert_all(self, alias: str, rows: Sequence[Attributes]) -> Inserted:
         ids: list[int] = []
         known: set[int] = set()
+        mysql = connections[alias].vendor == "mysql"
+        # There the columns' own default is a moment in the session's zone, and all others are in UTC.
+        defaults = {"created_at": UtcNow(), "updated_at": UtcNow()} if mysql else {}
         for keyed, part in groupby(rows, self._is_keyed):
-            run = [self._model(**row) for row in part]
+            run = [self._model(**(defaults | row)) for row in part]
             if not keyed:
                 self._insert_plain(alias, run)
                 ids += [row.pk for row in run]
@@ -191,8 +202,12 @@ class DjangoRows:
             with transaction.atomic(using=alias):
                 row.save(force_insert=True, using=alias)
         except IntegrityError:
+            rows = self._model._base_manager.using(alias)
+            if connections[alias].vendor == "mysql":
+                # A plain read would not see the row under REPEATABLE READ, if the transaction's snapshot is older.
+                rows = rows.select_for_update()
             for name in self._identities:
-                found = self._model._base_manager.using(alias).filter(**{name: getattr(row, name)}).first()
+                found = rows.filter(**{name: getattr(row, name)}).first()
                 if getattr(row, name) is not None and found is not None:
                     return int(found.pk), True
             raise

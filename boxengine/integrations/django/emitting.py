@@ -180,8 +180,10 @@ def _listen(mapped: type[Any], emission: ModelEmission) -> None:
         pre_save.connect(_before_save, sender=mapped, dispatch_uid="boxengine.emits")
     if saves:
         post_save.connect(_after_save(emission), sender=mapped, weak=False)
-    # When Django deletes a child of a decorated model, it deletes the parent's row, too, and signals both.
-    inherits = any(hasattr(parent, _EMISSIONS) for parent in mapped._meta.parents)
+    # When Django deletes a child of a decorated model, it deletes the parent's row, too, and signals both. A proxy has no row
+    # of its own, and is signalled alone.
+    parents = mapped._meta.concrete_model._meta.parents
+    inherits = any(each is emission for parent in parents for each in emissions_of(parent))
     if "delete" in emission.actions and not inherits:
         post_delete.connect(_after_delete(emission), sender=mapped, weak=False)
 

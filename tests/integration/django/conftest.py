@@ -40,3 +40,11 @@ def each_project(blank: DjangoProject) -> DjangoProject:
     """A project with tables, on each database."""
     blank.set_up()
     return blank
+
+
+@pytest.fixture
+def mariadb_project(tmp_path: Path, mysql_url: str, redis_url: str) -> DjangoProject:
+    """A project with tables, on MariaDB."""
+    project = DjangoProject(tmp_path, database=mysql_url, redis=redis_url)
+    project.set_up()
+    return project

@@ -177,6 +177,50 @@ def test_a_wrong_configuration_is_found_by_djangos_checks(fresh: DjangoProject) 
     assert "BOXENGINE must be a dict" in fresh.manage("check", expect=1)
 
 
+def test_on_mysql_moments_are_in_utc_whatever_the_sessions_zone(mariadb_project: DjangoProject) -> None:
+    printed = mariadb_project.python(
+        """
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("SET time_zone = '+05:30'")
+        create_outbox_item(OrderOutboxItem, event_key=1, payload=b"plain")
+        create_outbox_item(OrderOutboxItem, event_key=2, payload=b"keyed", dedup_key="k")
+        off = "abs(timestampdiff(minute, {}, utc_timestamp(6)))"
+        cursor.execute(f"SELECT max({off.format('created_at')}), max({off.format('updated_at')}) FROM orders_orderoutboxitem")
+        print("minutes off", cursor.fetchone())
+    """
+    )
+    assert "minutes off (0, 0)" in printed
+
+
+def test_on_mysql_an_item_that_is_newer_than_the_transactions_snapshot_is_known(mariadb_project: DjangoProject) -> None:
+    printed = mariadb_project.python(
+        """
+    import threading
+
+    from django.db import connection, transaction
+
+    def create(ids):
+        ids.append(create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", dedup_key="k"))
+        if threading.current_thread() is not threading.main_thread():
+            connection.close()
+
+    ids = []
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    with transaction.atomic():
+        OrderOutboxItem.objects.count()
+        other = threading.Thread(target=create, args=[ids])
+        other.start()
+        other.join()
+        create(ids)
+    print("same", ids[0] == ids[1])
+    """
+    )
+    assert "same True" in printed
+
+
 def test_the_admin_shows_items_and_retries_and_discards_those_that_are_chosen(each_project: DjangoProject) -> None:
     printed = each_project.python(
         """

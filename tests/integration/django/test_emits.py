@@ -43,6 +43,11 @@ MODELS = """
         wrapping = models.CharField(max_length=20)
 
 
+    @emits(OrderOutboxItem, on=["delete"], event_name="voucher_gone", payload=lambda voucher: voucher.code)
+    class Voucher(Order):
+        code = models.CharField(max_length=20)
+
+
     class Unannounced(models.Model):
         pass
     """
@@ -53,7 +58,7 @@ HEAD = """
     from django.db import connection, models, transaction
     from boxengine.errors import InvalidItem
     from boxengine.integrations.django.emitting import emit
-    from orders.models import GiftOrder, LateOrder, Order, OrderOutboxItem, Unannounced
+    from orders.models import GiftOrder, LateOrder, Order, OrderOutboxItem, Unannounced, Voucher
 
     def told():
         rows = OrderOutboxItem.objects.order_by("pk")
@@ -116,6 +121,14 @@ def test_what_save_and_delete_change_is_announced_in_the_same_transaction(shop: 
     late.what = "late"
     late.save()
     assert told() == [("order_updated", key, "late")]     # through a proxy
+
+    LateOrder.objects.create(what="gone").delete()
+    LateOrder.objects.create(what="gone")
+    LateOrder.objects.filter(what="gone").delete()
+    assert [name.rpartition("_")[2] for name, *_ in told()] == ["created", "deleted"] * 2
+
+    Voucher.objects.create(what="voucher", code="1").delete()
+    assert sorted(name for name, *_ in told()) == ["order_deleted", "voucher_created", "voucher_gone"]
 
     gift = GiftOrder.objects.create(what="gift", wrapping="red")
     gift.delete()

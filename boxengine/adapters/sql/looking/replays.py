@@ -9,6 +9,7 @@ from typing import Any, assert_never
 from sqlalchemy import inspect, text
 from sqlalchemy.types import BINARY, LargeBinary
 
+from boxengine.adapters.sql.log.tables import in_text
 from boxengine.adapters.sql.looking.item_rows import ItemRows
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.item import ONLY_TO
@@ -16,6 +17,28 @@ from boxengine.errors import BoxError
 from boxengine.ports import Copying, ItemFilter, Overtaking, Replay
 
 _SAME = ("event_key", "bucket")
+_OURS = frozenset(
+    [
+        "id",
+        "uuid",
+        "event_name",
+        "event_key",
+        "bucket",
+        "status",
+        "options",
+        "errors_count",
+        "error_log",
+        "processed_at",
+        "created_at",
+        "updated_at",
+        "available_at",
+        "dedup_key",
+        "seq",
+        "return_value",
+        "started_at",
+    ]
+)
+"""Columns that boxengine gives a value, or whose value belongs to the original's delivery."""
 _IDENTITY = "Idempotency-Key"
 
 
@@ -61,12 +84,32 @@ class RowReplays:
             bound |= {} if copying.event_name is None else {"event_name": copying.event_name}
         if self._found.numbered:
             values["seq"] = "t.seq"
+        values |= {column: f"t.{column}" for column in self._own()}
         listed = ", ".join(map(str, meant))
         statement = (
             f"INSERT INTO {name} ({', '.join(values)}) SELECT {', '.join(values.values())} FROM {name} AS t "
             f"WHERE t.id IN ({listed}) ORDER BY t.id"
         )
         return int(self._rows.connection.execute(text(statement), bound).rowcount)
+
+    def _own(self) -> list[str]:
+        """The application's own columns, quoted: without those that the database computes, or that no two rows may share."""
+        connection = self._rows.connection
+        schema, _, name = self._found.box.table.rpartition(".")
+        found = inspect(connection)
+        unique = {
+            column
+            for index in found.get_indexes(name, schema=schema or None)
+            if index["unique"]
+            for column in index["column_names"]
+        }
+        names = [
+            column["name"]
+            for column in found.get_columns(name, schema=schema or None)
+            if not (column.get("computed") or column.get("identity"))
+        ]
+        quote = connection.dialect.identifier_preparer.quote
+        return [in_text(quote(name)) for name in names if name not in _OURS | unique | {self._found.payload}]
 
     def _now(self) -> str:
         if self._postgresql:
