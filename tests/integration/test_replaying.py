@@ -67,6 +67,7 @@ def test_a_copy_has_the_applications_own_columns(bench: Bench) -> None:
             "twice int GENERATED ALWAYS AS (bucket * 2) STORED",
         ):
             connection.execute(sa.text(f"ALTER TABLE {bench.box.table} ADD COLUMN {column}"))
+        connection.execute(sa.text(f"CREATE UNIQUE INDEX of_tenant ON {bench.box.table} (tenant, uuid)"))
     original = bench.insert(bucket=3, tenant="acme", ticket=7)
     assert bench.replays.run(bench.box, ItemFilter(ids=(original,)), MARKED) == 1
     (copy,) = bench.copies(original)

@@ -72,3 +72,4 @@ def test_a_worker_inside_an_application_makes_as_many_connections_as_its_threads
 def test_what_is_not_chosen_is_as_configured(file: Path) -> None:
     settings = boxengine.load(file).resolved.settings
     assert Choices().applied_to(settings) == settings
+    assert Choices(processor_threads=0, poller_threads=0).applied_to(settings) == settings, "no threads is no choice"

@@ -27,11 +27,10 @@ class Choices:
     def applied_to(self, settings: Settings) -> Settings:
         """The settings with the threads of these choices: the database's connections are as many as the threads need."""
         processor, poller = settings.processor, settings.poller
-        if self.processor_threads is not None:
-            processor = processor.model_copy(update={"threads_count": self.processor_threads})
-        if self.poller_threads is not None:
-            poller = poller.model_copy(update={"threads_count": self.poller_threads})
-        return settings.model_copy(update={"processor": processor, "poller": poller})
+        processors = {"threads_count": self.processor_threads or processor.threads_count}
+        pollers = {"threads_count": self.poller_threads or poller.threads_count}
+        changes = {"processor": processor.model_copy(update=processors), "poller": poller.model_copy(update=pollers)}
+        return settings.model_copy(update=changes)
 
 
 AS_CONFIGURED = Choices()

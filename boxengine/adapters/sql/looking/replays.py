@@ -4,41 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, assert_never
 
 from sqlalchemy import inspect, text
 from sqlalchemy.types import BINARY, LargeBinary
 
 from boxengine.adapters.sql.log.tables import in_text
-from boxengine.adapters.sql.looking.item_rows import ItemRows
+from boxengine.adapters.sql.looking.item_rows import SHOWN, ItemRows
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.item import ONLY_TO
 from boxengine.errors import BoxError
 from boxengine.ports import Copying, ItemFilter, Overtaking, Replay
 
 _SAME = ("event_key", "bucket")
-_OURS = frozenset(
-    [
-        "id",
-        "uuid",
-        "event_name",
-        "event_key",
-        "bucket",
-        "status",
-        "options",
-        "errors_count",
-        "error_log",
-        "processed_at",
-        "created_at",
-        "updated_at",
-        "available_at",
-        "dedup_key",
-        "seq",
-        "return_value",
-        "started_at",
-    ]
-)
+_OURS = frozenset((*SHOWN, "updated_at", "seq", "return_value", "started_at"))
 """Columns that boxengine gives a value, or whose value belongs to the original's delivery."""
+_FRESH = frozenset({"id", "uuid", "dedup_key"})
+"""Of these a copy has a value of its own, or none."""
 _IDENTITY = "Idempotency-Key"
 
 
@@ -49,6 +32,11 @@ class RowReplays:
         self._found = found
         self._rows = rows
         self._postgresql = rows.dialect == "postgresql"
+
+    @cached_property
+    def _inspector(self) -> Any:
+        """It remembers what it has read."""
+        return inspect(self._rows.connection)
 
     def make(self, which: ItemFilter, ids: Sequence[int], replay: Replay) -> int:
         """Returns how many rows will be delivered once more."""
@@ -94,22 +82,22 @@ class RowReplays:
 
     def _own(self) -> list[str]:
         """The application's own columns, quoted: without those that the database computes, or that no two rows may share."""
-        connection = self._rows.connection
         schema, _, name = self._found.box.table.rpartition(".")
-        found = inspect(connection)
+        indexes = self._inspector.get_indexes(name, schema=schema or None)
         unique = {
             column
-            for index in found.get_indexes(name, schema=schema or None)
-            if index["unique"]
+            for index in indexes
+            if index["unique"] and _FRESH.isdisjoint(index["column_names"])
             for column in index["column_names"]
         }
-        names = [
+        others = _OURS | unique | {self._found.payload}
+        own = [
             column["name"]
-            for column in found.get_columns(name, schema=schema or None)
-            if not (column.get("computed") or column.get("identity"))
+            for column in self._inspector.get_columns(name, schema=schema or None)
+            if column["name"] not in others and not (column.get("computed") or column.get("identity"))
         ]
-        quote = connection.dialect.identifier_preparer.quote
-        return [in_text(quote(name)) for name in names if name not in _OURS | unique | {self._found.payload}]
+        quote = self._inspector.dialect.identifier_preparer.quote
+        return [in_text(quote(name)) for name in own]
 
     def _now(self) -> str:
         if self._postgresql:
@@ -120,7 +108,7 @@ class RowReplays:
         if self._postgresql:
             return "gen_random_uuid()"
         schema, _, name = self._found.box.table.rpartition(".")
-        columns = inspect(self._rows.connection).get_columns(name, schema=schema or None)
+        columns = self._inspector.get_columns(name, schema=schema or None)
         if any(column["name"] == "uuid" and isinstance(column["type"], BINARY | LargeBinary) for column in columns):
             raise BoxError(f"table {self._found.box.table} keeps uuids as bytes, which a replay cannot make")
         return "UUID()"
