@@ -16,16 +16,17 @@ _OFFSET = (1 << _OFFSET_BITS) - 1
 _HEX_DIGITS = 32
 _TABLE = (
     "CREATE TABLE traces (uuid BLOB, row_id INTEGER, awaited INTEGER, message_id INTEGER, key BLOB, partition INTEGER, "
-    "place INTEGER, created INTEGER)"
+    "place INTEGER, created INTEGER, repetition INTEGER)"
 )
 _MISMATCHES = """
-SELECT uuid, max(row_id), max(awaited), count(place), max(message_id), max(key), max(place),
+SELECT uuid, max(row_id), max(awaited), count(CASE WHEN NOT repetition THEN place END), max(message_id), max(key), max(place),
     coalesce(max(CASE WHEN row_id IS NOT NULL THEN created END), min(created))
 FROM traces GROUP BY uuid
-HAVING count(place) > 1 OR max(row_id) IS NULL OR (max(awaited) = 1 AND count(place) = 0)
+HAVING count(CASE WHEN NOT repetition THEN place END) > 1 OR max(row_id) IS NULL OR (max(awaited) = 1 AND count(place) = 0)
 """
 _FIRST_SENDINGS = """
-SELECT key, partition, message_id, min(place) FROM traces WHERE key IS NOT NULL AND message_id IS NOT NULL
+SELECT key, partition, message_id, min(place) FROM traces
+WHERE key IS NOT NULL AND message_id IS NOT NULL AND NOT repetition
 GROUP BY key, partition, message_id ORDER BY key, partition, message_id DESC
 """
 
@@ -43,7 +44,7 @@ class SqliteMatching:
         self._scratch = Scratch(_TABLE, folder)
 
     def add_rows(self, rows: Iterable[RowTrace]) -> None:
-        self._insert((_packed(row.uuid), row.id, row.awaited, None, None, None, None, row.created) for row in rows)
+        self._insert((_packed(row.uuid), row.id, row.awaited, None, None, None, None, row.created, 0) for row in rows)
 
     def add_messages(self, traces: Iterable[Trace]) -> None:
         self._insert(
@@ -56,6 +57,7 @@ class SqliteMatching:
                 trace.partition,
                 trace.partition << _OFFSET_BITS | trace.offset,
                 trace.created,
+                trace.repetition,
             )
             for trace in traces
         )
@@ -82,7 +84,7 @@ class SqliteMatching:
         self._scratch.close()
 
     def _insert(self, values: Iterable[tuple[Any, ...]]) -> None:
-        self._scratch.insert("INSERT INTO traces VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        self._scratch.insert("INSERT INTO traces VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
 
 
 def _packed(uuid: str) -> bytes | str:

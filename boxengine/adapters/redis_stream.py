@@ -24,7 +24,7 @@ Result = Failure | Unavailable | None
 
 _OF_THE_SERVER = (ReadOnlyError, OutOfMemoryError, ClusterDownError, TryAgainError)
 """Refusals that say nothing about the entry, by redis-py's classes: MASTERDOWN is a CLUSTERDOWN there, LOADING an outage."""
-_CODES_OF_THE_SERVER = frozenset({"MISCONF", "NOREPLICAS"})
+_CODES_OF_THE_SERVER = frozenset({"BUSY", "MISCONF", "NOREPLICAS"})
 """More of them, which have no class."""
 
 

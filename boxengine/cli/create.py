@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +30,9 @@ BATCH = 1000
 """Items per statement and transaction."""
 BATCH_BYTES = 16 << 20
 """Bytes after which a batch is written even if it has fewer items."""
+_OF_ITEMS = ("event_key", "payload", "payload_file", "event_name")
+_OF_JOBS = ("args", "lock_key", "idempotency_key", "priority", "delay", "after", "after_failure")
+"""Options of a single job; ``--task`` applies to lines, too."""
 Item = Any
 """A dict of attributes, read from a line; errors in it may be found only when it is written."""
 
@@ -83,7 +86,10 @@ def create(
     from boxengine.app.servers.database import connect_store  # noqa: PLC0415 - see Globals.boxes
 
     boxes = globals_of(context).boxes()
+    if jsonl is not None:
+        _refuse(context, (*_OF_ITEMS, *_OF_JOBS), "cannot be combined with --jsonl, whose lines have their own values")
     if box in boxes.resolved.jobs:
+        _refuse(context, _OF_ITEMS, f"is for items, and {box} has long jobs: see --task and --args")
         if jsonl is not None:
             create_jobs(boxes, box, jsonl, task=task, skip_bad=skip_bad)
             return
@@ -93,6 +99,7 @@ def create(
         attributes |= {"after": None if after is None else ids_in([after], "--after"), "after_failure": after_failure}
         output().print(f"job {create_job(boxes, box, task, attributes)} written to {box}")
         return
+    _refuse(context, ("task", *_OF_JOBS), f"is for long jobs, and {box} has items")
     outbox = boxes.written(box).type is BoxType.OUTBOX
     create_one = boxes.create_outbox_item if outbox else boxes.create_inbox_item
     create_batch = boxes.create_outbox_batch if outbox else boxes.create_inbox_batch
@@ -102,22 +109,35 @@ def create(
             writer = _Writer(store.engine, lambda connection, items: create_batch(connection, box, items))
             _stream(_Stream(writer, skip_bad=skip_bad), jsonl, box)
             return
-        if event_key is None:
-            raise typer.BadParameter("is needed, or --jsonl", param_hint="--event-key")
-        data = payload_file.read_bytes() if payload_file else (payload or "").encode(errors="surrogateescape")
-        item: Item = {"event_key": event_key, "payload": data}
-        if event_name is not None:
-            item["event_name"] = event_name
+        item = _item(event_key, payload, payload_file, event_name)
         # As one item, so that the middlewares of create_item see it.
         writer = _Writer(store.engine, lambda connection, items: [create_one(connection, box, **items[0])])
         ids = writer.write([item])
         output().print(f"item {ids[0]} written to {box}")
-        if not data:
+        if not item["payload"]:
             notes().print("its payload is empty; --payload or --payload-file gives one")
     except OSError as error:
         raise BoxError(f"{error.filename or jsonl or payload_file}: {error.strerror}") from error
     finally:
         store.close()
+
+
+def _item(event_key: str | None, payload: str | None, payload_file: Path | None, event_name: str | None) -> Item:
+    """The attributes of one item, from the command's options."""
+    if event_key is None:
+        raise typer.BadParameter("is needed, or --jsonl", param_hint="--event-key")
+    if payload is not None and payload_file is not None:
+        raise typer.BadParameter("cannot be combined with --payload", param_hint="--payload-file")
+    data = payload_file.read_bytes() if payload_file else (payload or "").encode(errors="surrogateescape")
+    return {"event_key": event_key, "payload": data} | ({} if event_name is None else {"event_name": event_name})
+
+
+def _refuse(context: typer.Context, options: Iterable[str], reason: str) -> None:
+    """Refuses options that would be ignored."""
+    for name in options:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(reason, param_hint=f"--{name.replace('_', '-')}")
 
 
 def create_jobs(boxes: Boxes, box: str, jsonl: str, *, task: str | None, skip_bad: bool) -> None:

@@ -14,6 +14,8 @@ from boxengine.errors import Undecodable
 
 ONLY_TO = "replay_to"
 """The option that names the one transport that a replay is for."""
+REPLAY_OF = "Replay-Of"
+"""The header with which a replayed item goes out: the uuid of the item that it repeats."""
 
 
 class Status(IntEnum):

@@ -6,7 +6,7 @@ A replay that is to overtake makes no copy: the item itself goes out again, from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from boxengine.domain.box import Box, Storage
@@ -18,8 +18,6 @@ from boxengine.ports import Copying, ItemFilter, ItemsStore, Overtaking, Replay
 
 BATCH = 500
 """Items per transaction."""
-HEADER = "Replay-Of"
-"""Carries the uuid of the item that a copy is of."""
 
 
 class Contradiction(BoxError):
@@ -28,7 +26,7 @@ class Contradiction(BoxError):
 
 def chosen(
     *,
-    transports: Collection[str],
+    transports: Sequence[str],
     transport: str | None = None,
     event_name: str | None = None,
     options: Mapping[str, str] | None = None,
@@ -38,19 +36,23 @@ def chosen(
     """The replay that these options choose.
 
     Args:
-        transports: names of those that the box has.
+        transports: the name of each that the box has.
 
     Raises:
-        Contradiction: the options exclude each other, or the box has no such transport.
+        Contradiction: the options exclude each other, or the box does not have exactly one transport of that name.
     """
     reserved = {"headers", ONLY_TO} & set(options or ())
     if reserved:
         raise Contradiction(f"a replay cannot set the option {min(reserved)}")
     if transport is not None and transport not in transports:
         raise Contradiction(f"the box has no transport {transport!r}; it has {', '.join(transports) or 'none'}")
+    if transports.count(transport or "") > 1:
+        raise Contradiction(
+            f"the box has {transports.count(transport or '')} transports {transport!r}, and a replay would go to all of them; "
+            "configure transports as a mapping, in which each has a name of its own (name: {class: ...})"
+        )
     if not overtaking:
         return Copying(
-            header=HEADER,
             transport=transport,
             event_name=event_name,
             options=options or {},
@@ -60,7 +62,7 @@ def chosen(
         raise Contradiction(
             "what overtakes is the item itself, which keeps its event name and its options; replay a copy to change them"
         )
-    return Overtaking(header=HEADER, transport=transport, same_identity=same_identity)
+    return Overtaking(transport=transport, same_identity=same_identity)
 
 
 class Replays:

@@ -115,6 +115,25 @@ def test_create_goes_through_the_middlewares_of_one_item_and_points_out_an_empty
     assert json.loads(ready.run("items", "list", "order_outbox_item", "--json"))[0]["event_name"] == "stamped"
 
 
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--event-key", "7", "--delay", "60"], "--delay: is for long jobs, and order_outbox_item has items"),
+        (["--event-key", "7", "--task", "export"], "--task: is for long jobs"),
+        (["--event-key", "7", "--jsonl", "-"], "--event-key: cannot be combined with --jsonl"),
+        (
+            ["--event-key", "7", "--payload", "x", "--payload-file", "y"],
+            "--payload-file: cannot be combined with --payload",
+        ),
+    ],
+)
+def test_create_refuses_options_that_it_would_ignore(ready: Project, options: list[str], reason: str) -> None:
+    ready.call("create", "order_outbox_item", *options, expect=2)
+    said = " ".join(ready.errors.replace("│", " ").split())
+    assert reason in said
+    assert ready.counts() == {}
+
+
 def test_create_streams_json_lines_from_a_file_and_from_standard_input(ready: Project) -> None:
     lines = "\n".join(json.dumps({"event_key": n, "payload": {"n": n}}) for n in range(2500))
     (ready.folder / "items.jsonl").write_text(lines)

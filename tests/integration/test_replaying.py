@@ -13,13 +13,13 @@ import sqlalchemy as sa
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.domain.item import Status
-from boxengine.engine.replaying import HEADER, Contradiction, Replays, chosen
+from boxengine.engine.replaying import Contradiction, Replays, chosen
 from boxengine.errors import BoxError
 from boxengine.ports import Copying, ItemFilter, Overtaking, Signal
 from tests.conformance.sql_stores import SqlHarness, mysql, postgresql
 
 PENDING, FAILED, DELIVERED, DISCARDED = map(int, Status)
-MARKED = Copying(header=HEADER)
+MARKED = Copying()
 
 
 class Bench:
@@ -153,7 +153,7 @@ def test_a_replay_ends_though_its_copies_are_delivered_meanwhile(bench: Bench, m
 
 def test_copies_may_go_elsewhere_and_may_keep_their_identity(bench: Bench) -> None:
     original = bench.insert(event_name="paid", options={"topic": "orders", "headers": {"x": "y"}})
-    copying = Copying(header=HEADER, event_name="again", options={"topic": "orders-replay"}, same_identity=True)
+    copying = Copying(event_name="again", options={"topic": "orders-replay"}, same_identity=True)
     bench.replays.run(bench.box, ItemFilter(ids=(original,)), copying)
     (copy,) = bench.copies(original)
     uuid = str(bench.row(original)["uuid"])
@@ -196,7 +196,7 @@ def test_what_overtakes_is_the_item_itself_in_its_old_place(bench: Bench) -> Non
     done, other = bench.insert(event_key="a", errors_count=2, options={"x": 1}), bench.insert(event_key="b")
     live = bench.insert(PENDING, event_key="a")
     before = bench.row(done)
-    overtaking = Overtaking(header=HEADER, transport="kafka")
+    overtaking = Overtaking(transport="kafka")
     assert bench.replays.run(bench.box, ItemFilter(event_key="a"), overtaking) == 1
     assert bench.copies(done, other, live) == []
     row = bench.row(done)
@@ -212,11 +212,11 @@ def test_what_overtakes_is_the_item_itself_in_its_old_place(bench: Bench) -> Non
 
 def test_several_that_overtake_have_each_a_key_of_its_own_or_keep_theirs(bench: Bench) -> None:
     ids = [bench.insert(event_key="a") for _ in range(3)]
-    bench.replays.run(bench.box, ItemFilter(event_key="a"), Overtaking(header=HEADER))
+    bench.replays.run(bench.box, ItemFilter(event_key="a"), Overtaking())
     assert len({bench.row(each)["options"]["headers"]["Idempotency-Key"] for each in ids}) == 3
     for each in ids:
         bench.harness.set_row(bench.box, each, status=DELIVERED, options=None)
-    bench.replays.run(bench.box, ItemFilter(event_key="a"), Overtaking(header=HEADER, same_identity=True))
+    bench.replays.run(bench.box, ItemFilter(event_key="a"), Overtaking(same_identity=True))
     for each in ids:
         assert bench.row(each)["options"]["headers"]["Idempotency-Key"] == str(bench.row(each)["uuid"])
 
@@ -224,6 +224,8 @@ def test_several_that_overtake_have_each_a_key_of_its_own_or_keep_theirs(bench: 
 def test_a_replay_that_cannot_be_meant_is_refused() -> None:
     with pytest.raises(Contradiction, match="no transport 'ftp'; it has http, kafka"):
         chosen(transports=["http", "kafka"], transport="ftp")
+    with pytest.raises(Contradiction, match="2 transports 'http', and a replay would go to all of them"):
+        chosen(transports=["http", "kafka", "http"], transport="http")
     with pytest.raises(Contradiction, match="the item itself"):
         chosen(transports=["http"], overtaking=True, event_name="again")
     for name in ("headers", "replay_to"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from functools import cache
 from threading import Lock
@@ -15,6 +16,8 @@ from boxengine.errors import BoxError
 
 READ_AT_MOST = 64 * 1024
 """How many bytes of an answer are read to make the connection reusable; after more it is closed."""
+ADDRESSES = 16
+"""To how many addresses of the host connections are kept. A load balancer's change all the time."""
 FINAL = 200
 """Statuses below are interim answers."""
 WITHOUT_BODY = frozenset({204, 304})
@@ -81,7 +84,8 @@ class Endpoint:
         self._ca_file = ca_file
         self._guard = Guard(self.host, self._port, allow_private=allow_private)
         self._lock = Lock()
-        self._pools: dict[str, Any] = {}
+        self._pools: OrderedDict[str, Any] = OrderedDict()
+        """By address, the one that was used last at the end."""
 
     def send(self, body: bytes | None, headers: Mapping[str, str | bytes]) -> Answer:
         """One request to the first address that can be connected to.
@@ -96,7 +100,7 @@ class Endpoint:
         for address in self._guard.addresses():
             try:
                 return self._exchange(self._pool(address), body, headers)
-            except (known.NewConnectionError, known.ConnectTimeoutError, NotConnected) as error:
+            except (known.NewConnectionError, known.ConnectTimeoutError, known.ClosedPoolError, NotConnected) as error:
                 refused = error
             except known.ReadTimeoutError as error:
                 raise NotInTime(f"{type(error).__name__}: {error}") from error
@@ -110,7 +114,7 @@ class Endpoint:
     def close(self) -> None:
         """Closes idle connections; a later ``send`` opens new ones."""
         with self._lock:
-            pools, self._pools = self._pools, {}
+            pools, self._pools = self._pools, OrderedDict()
         for pool in pools.values():
             pool.close()
 
@@ -156,6 +160,10 @@ class Endpoint:
         with self._lock:
             if address not in self._pools:
                 self._pools[address] = self._connect(address)
+            self._pools.move_to_end(address)
+            if len(self._pools) > ADDRESSES:
+                _, unused = self._pools.popitem(last=False)
+                unused.close()
             return self._pools[address]
 
     def _connect(self, address: str) -> Any:

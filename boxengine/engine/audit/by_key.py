@@ -15,7 +15,7 @@ from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status, rfc3339
 from boxengine.engine.audit.findings import Finding, Kind
 from boxengine.errors import BoxError
-from boxengine.ports.people.audit import AuditedRow
+from boxengine.ports.people.audit import AuditedRow, Replayed
 
 KEYS_AT_ONCE = 64
 """How many keys are remembered. A database mixes the rows of keys that it treats as equal, but those are few: spellings of a
@@ -77,9 +77,9 @@ class KeyChecks:
             elif at is not None:
                 if first is None or first.processed_at is None or at <= first.processed_at:
                     key.first = row
-                elif self._strict or not row.may_wait:
+                elif self._promised(row):
                     yield _overtaken(row, first)
-            if self._numbered:
+            if self._numbered and row.replayed != Replayed.COPY:  # it has its original's number
                 yield from self._number(row, key)
 
     def _key(self, name: str) -> _Key:
@@ -91,10 +91,16 @@ class KeyChecks:
         return known
 
     def _undelivered(self, row: AuditedRow, key: _Key) -> Iterator[Finding]:
-        if row.status in self._open and key.first is not None and (self._strict or not row.may_wait):
+        if row.status in self._open and key.first is not None and self._promised(row):
             yield _overtaken(row, key.first)
         if row.status in (Status.PENDING, Status.FAILED):
             yield from self._bucket(row, key)
+
+    def _promised(self, row: AuditedRow) -> bool:
+        """Whether the box promises to deliver it before the later ones of its key."""
+        if row.replayed == Replayed.AGAIN:
+            return False  # when it was first delivered is no longer known
+        return self._strict or not row.may_wait
 
     def _bucket(self, row: AuditedRow, key: _Key) -> Iterator[Finding]:
         size = self._box.bucket_size

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from boxengine.domain.box import Box
-from boxengine.domain.item import Status, rfc3339
+from boxengine.domain.item import REPLAY_OF, Status, rfc3339
 from boxengine.engine.audit.by_key import KeyChecks
 from boxengine.engine.audit.findings import Finding, Kind, Summary
 from boxengine.ports import Clock, ItemFilter, ItemRow, ItemsStore, Store
@@ -81,7 +81,9 @@ class TableAudit:
         """Items that have long been due while later ones of their bucket were delivered."""
         now = self._clock.now()
         waiting = [
-            (row, since) for row in self._look_up(ids) if now - (since := self._due_since(row)) > self._stuck_after
+            (row, since)
+            for row in self._look_up(ids)
+            if now - (since := self._due_since(row)) > self._stuck_after and not _replayed(row)
         ]
         if not waiting:
             return
@@ -130,6 +132,12 @@ class TableAudit:
 def kept_from(box: Box, now: datetime) -> datetime:
     """Since when all created rows still exist, unless a person deleted some."""
     return now - min(box.retention.delivered, box.retention.others)
+
+
+def _replayed(row: ItemRow) -> bool:
+    """Whether a replay has made the row itself due again; since when is not known."""
+    headers = row.options.get("headers") if isinstance(row.options, Mapping) else None
+    return isinstance(headers, Mapping) and headers.get(REPLAY_OF) == row.uuid
 
 
 def _twice(twins: Twins) -> Finding:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TypeVar
 
 from boxengine.domain.box import Box, StrictOrder
-from boxengine.domain.item import Status, rfc3339
+from boxengine.domain.item import REPLAY_OF, Status, rfc3339
 from boxengine.domain.message import ReceivedMessage
 from boxengine.engine.audit.findings import Finding, Kind, Summary
 from boxengine.engine.audit.table import Progress, kept_from
@@ -92,10 +92,15 @@ class TopicAudit:
     # ── what goes in ─────────────────────────────────────────────────────────────────────────────────
 
     def _row_trace(self, row: RowMark) -> RowTrace:
-        awaited = row.status == Status.DELIVERED and (self._event_names is None or row.event_name in self._event_names)
+        awaited = (
+            row.status == Status.DELIVERED
+            and row.own_identity
+            and (self._event_names is None or row.event_name in self._event_names)
+        )
         return RowTrace(row.uuid, row.id, awaited, int(row.created_at.replace(tzinfo=UTC).timestamp()))
 
     def _traces(self, messages: Sequence[ReceivedMessage], summary: Summary) -> Iterator[Trace]:
+        again = self._sent_again(messages)
         for message in messages:
             headers = dict(message.headers)
             uuid = headers.get("Idempotency-Key")
@@ -107,7 +112,7 @@ class TopicAudit:
                 continue
             summary.messages += 1
             place = (message.topic, message.partition)
-            yield Trace(
+            trace = Trace(
                 uuid=_text(uuid),
                 id=_number(headers.get("Sequence-ID")),
                 key=message.key,
@@ -115,6 +120,17 @@ class TopicAudit:
                 offset=message.offset,
                 created=int(created.timestamp()),
             )
+            if REPLAY_OF in headers:
+                original = _text(headers[REPLAY_OF])
+                yield trace._replace(uuid=original, repetition=True)
+                if original in (trace.uuid, _uuid_of(again, trace.id)):
+                    continue
+            yield trace
+
+    def _sent_again(self, messages: Iterable[ReceivedMessage]) -> Mapping[int, ItemRow]:
+        """The rows that replays have sent, copies among them."""
+        replayed = [dict(each.headers) for each in messages if any(name == REPLAY_OF for name, _ in each.headers)]
+        return self._look_up(_number(headers.get("Sequence-ID")) for headers in replayed)
 
     def _notes(self, losses: TopicLosses) -> Iterator[str]:
         if losses.compacted:
@@ -128,16 +144,16 @@ class TopicAudit:
         kept = kept_from(self._box, self._clock.now()).timestamp()
         complete = 0.0 if losses.complete_from is None else losses.complete_from.timestamp()
         for chunk in _chunks(self._matching.mismatches()):
-            rowless = [each for each in chunk if each.row_id is None and each.created >= kept]
+            rowless = [each for each in chunk if each.row_id is None and each.messages and each.created >= kept]
             rows = self._look_up(each.message_id for each in rowless)
             # Items created while the rows were read now have a row.
-            orphans = {each.uuid for each in rowless if _id_of(rows, each.message_id) != each.uuid}
+            orphans = {each.uuid for each in rowless if _uuid_of(rows, each.message_id) != each.uuid}
             for each in chunk:
                 if each.messages > 1:
                     yield self._doubled(each)
                 if each.uuid in orphans:
                     yield self._orphaned(each)
-                if each.awaited and not each.messages and not losses.compacted and each.created >= complete:
+                if each.awaited and each.offset is None and not losses.compacted and each.created >= complete:
                     yield _missing(each, rows=self._look_up([each.row_id]))
 
     def _inversions(self, losses: TopicLosses) -> Iterator[Finding]:
@@ -204,7 +220,7 @@ def _missing(mismatch: Mismatch, *, rows: Mapping[int, ItemRow]) -> Finding:
     return Finding(Kind.MISSING, mismatch.row_id, None if row is None else row.event_key, detail)
 
 
-def _id_of(rows: Mapping[int, ItemRow], item_id: int | None) -> str | None:
+def _uuid_of(rows: Mapping[int, ItemRow], item_id: int | None) -> str | None:
     row = None if item_id is None else rows.get(item_id)
     return None if row is None else row.uuid
 

@@ -19,7 +19,7 @@ from boxengine.engine.awaiting.surroundings import Surroundings
 from boxengine.engine.awaiting.visit import Visit
 from boxengine.engine.delivering.decoding import asks_for
 from boxengine.engine.delivering.transports import SideBySide
-from boxengine.errors import NoAnswerInTime
+from boxengine.errors import BoxError, NoAnswerInTime
 from boxengine.ports import Result
 
 LOOK = 0.1
@@ -44,13 +44,18 @@ class Asynchronous:
             make: as the configuration has it.
             disposable: whether each call gets a new one.
             name: of its tasks.
+
+        Raises:
+            BoxError: it has a time limit, and a call that is a plain ``def``.
         """
         self._make = make
         self._with = surroundings
         self._limits = limits
         self._disposable = disposable
         self._name = name
-        self._kept = surroundings.loop.run(_on_the_loop, make, name=name)
+        self._kept = surroundings.loop.run(on_the_loop, make, name=name)
+        if limits.timeout is not None:
+            self._refuse_what_nothing_ends()
         self._wants_decoded = asks_for(self._kept, "decoded")
 
     def plain(self) -> Any:
@@ -145,6 +150,19 @@ class Asynchronous:
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
+    def _refuse_what_nothing_ends(self) -> None:
+        ways = {
+            "__call__": self._kept if callable(self._kept) else None,
+            "call_batch": getattr(self._kept, "call_batch", None),
+        }
+        for way, call in ways.items():
+            if call is not None and not asynchronous(call):
+                self.close()
+                raise BoxError(
+                    f"{self._name}: timeout ends only what is awaited, and its {way} is a plain def beside an async def; "
+                    "write both as async def, or both as plain def, or leave timeout out and set a limit inside the transport"
+                )
+
     async def one(self, item: Item) -> Result:
         """One call, cancelled after its ``timeout``; to be awaited on the loop, in a place that the box has at the gate."""
         limit = self._limits.one_call()
@@ -228,7 +246,8 @@ def _with_options(call: Callable[..., Any], original: Any, *positional: str) -> 
     return call
 
 
-async def _on_the_loop(function: Callable[[], Any]) -> Any:
+async def on_the_loop(function: Callable[[], Any]) -> Any:
+    """Calls a plain function on the event loop."""
     return function()
 
 

@@ -16,7 +16,7 @@ from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.awaiting.lanes import CallLimits
 from boxengine.engine.awaiting.middlewares import awaited
 from boxengine.engine.awaiting.surroundings import Lend, Surroundings
-from boxengine.engine.awaiting.transports import Asynchronous
+from boxengine.engine.awaiting.transports import Asynchronous, on_the_loop
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline, TransportSpec
 from boxengine.engine.timing import TIMING
 from boxengine.ports import Clock
@@ -82,7 +82,7 @@ class Awaiting:
         )
 
     def _transport(self, spec: TransportSpec, box: Box, surroundings: Surroundings) -> TransportSpec:
-        build, is_asynchronous = _look(spec.build)
+        build, is_asynchronous = _look(spec.build, self._loop)
         if not is_asynchronous:
             return spec if build is spec.build else replace(spec, build=build)
         limits = CallLimits(timeout=spec.timeout, cutoff=self._cutoff)
@@ -99,7 +99,7 @@ class Awaiting:
         return replace(spec, build=make, disposable=False, timeout=None)
 
 
-def _look(build: Callable[[], Any]) -> tuple[Callable[[], Any], bool]:
+def _look(build: Callable[[], Any], loop: EventLoop) -> tuple[Callable[[], Any], bool]:
     """How to make the transport, and whether any call of it is asynchronous."""
     made: Any = build
     while isinstance(made, functools.partial):
@@ -107,7 +107,7 @@ def _look(build: Callable[[], Any]) -> tuple[Callable[[], Any], bool]:
     if isinstance(made, type):
         return build, _is_asynchronous(made)
     # A factory: only the object that it makes shows this.
-    first = _First(build)
+    first = _First(build, loop)
     return first, _is_asynchronous(first.instance)
 
 
@@ -117,15 +117,27 @@ def _is_asynchronous(transport: Any) -> bool:
     return asynchronous(one) or asynchronous(getattr(transport, "call_batch", None))
 
 
+def _built(build: Callable[[], Any], loop: EventLoop) -> Any:
+    try:
+        return build()
+    except RuntimeError as error:
+        # Some clients can only be made on a running event loop. Not all factories are called there: a plain one may start
+        # a loop of its own.
+        try:
+            return loop.run(on_the_loop, build, name="a transport's factory")
+        except Exception:
+            raise error from None  # the one that tells
+
+
 class _First:
     """Builds one instance for inspection, returns it to the first caller, and builds new ones after that."""
 
-    def __init__(self, build: Callable[[], Any]) -> None:
+    def __init__(self, build: Callable[[], Any], loop: EventLoop) -> None:
         self._build = build
         self.instance: Any = None
         self._problem: Exception | None = None
         try:
-            self.instance = build()
+            self.instance = _built(build, loop)
         except Exception as error:  # raised when the transport is made
             self._problem = error
         self._given = False

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from boxengine.domain.box import Box
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.message import ReceivedMessage
+
+
+class Replayed(IntEnum):
+    """What a replay has to do with a row, as its header ``Replay-Of`` shows."""
+
+    NO = 0
+    COPY = 1
+    """The row is a copy of a delivered one."""
+    AGAIN = 2
+    """The row itself went out again, or is about to: its ``processed_at`` is not that of its first delivery."""
 
 
 class AuditedRow(NamedTuple):
@@ -23,6 +34,8 @@ class AuditedRow(NamedTuple):
     processed_at: datetime | None
     created_at: datetime
     seq: int | None
+    replayed: int
+    """A ``Replayed``."""
 
 
 class Twins(NamedTuple):
@@ -52,6 +65,8 @@ class RowMark(NamedTuple):
     event_name: str | None
     created_at: datetime
     """UTC, without a time zone."""
+    own_identity: bool
+    """Whether its messages carry its uuid as ``Idempotency-Key``. Those of a copy may carry its original's."""
 
 
 class AuditStore(Protocol):
@@ -139,6 +154,8 @@ class Trace(NamedTuple):
     offset: int
     created: int
     """Unix seconds."""
+    repetition: bool = False
+    """Whether a replay sent it: it shows that the item arrived, and is neither a duplicate nor out of order."""
 
 
 class Mismatch(NamedTuple):
@@ -149,13 +166,14 @@ class Mismatch(NamedTuple):
     awaited: bool
     """Whether the row must have a message."""
     messages: int
+    """Without repetitions."""
     message_id: ItemId | None
     key: bytes | None
     created: int
     """When the row, or without a row the message, was created; unix seconds."""
     partition: int | None
     offset: int | None
-    """The offset of one of the messages."""
+    """The offset of one of the messages; None: there is none, not even a repetition."""
 
 
 class FirstSending(NamedTuple):

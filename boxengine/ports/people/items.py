@@ -71,8 +71,6 @@ def status_name(status: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Replay:
-    header: str
-    """Name of the header that carries the uuid of the delivered row."""
     same_identity: bool = False
     """Whether receivers get the row's own ``Idempotency-Key``, so that those that know it drop the repetition."""
     transport: str | None = None

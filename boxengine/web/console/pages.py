@@ -164,7 +164,7 @@ def question(call: Call) -> Response:
         what=acting.in_words(which),
         count=call.site.count(found, which),
         back=call.url(_items_path(found, asked)),
-        transports=[each.name for each in call.site.boxes.pipeline(found.name).transports],
+        transports=replaying.targets(call.site, found),
     )
 
 

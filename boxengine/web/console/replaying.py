@@ -14,7 +14,7 @@ from boxengine.web.console.site import Site
 
 NAMES = ("transport", "event_name", "options", "same_key", "overtake")
 MOST_OPTIONS = 20
-AS_IT_WAS = Copying(header=replaying.HEADER)
+AS_IT_WAS = Copying()
 
 
 def from_object(site: Site, box: Box, given: Any) -> Replay:
@@ -42,6 +42,12 @@ def from_form(site: Site, box: Box, sent: Mapping[str, Any]) -> Replay:
     return _made(site, box, fields, {name.strip(): value.strip()} if line else {})
 
 
+def targets(site: Site, box: Box) -> list[str]:
+    """The transports that a replay can choose: those whose name no other has."""
+    names = _transports(site, box)
+    return [name for name in names if names.count(name) == 1]
+
+
 def in_words(how: Replay) -> str:
     """The options worth noting in the trail; the text begins with a comma, or is empty."""
     parts = [f"to {how.transport} alone"] if how.transport else []
@@ -53,10 +59,14 @@ def in_words(how: Replay) -> str:
     return "".join(f", {part}" for part in parts)
 
 
+def _transports(site: Site, box: Box) -> list[str]:
+    return [each.name for each in site.boxes.pipeline(box.name).transports]
+
+
 def _made(site: Site, box: Box, given: Mapping[str, Any], options: Mapping[str, str]) -> Replay:
     try:
         return replaying.chosen(
-            transports=[each.name for each in site.boxes.pipeline(box.name).transports],
+            transports=_transports(site, box),
             transport=parsing.text_of("transport", given.get("transport")),
             event_name=parsing.text_of("event_name", given.get("event_name")),
             options=options,

@@ -11,8 +11,12 @@ import pytest
 
 from boxengine.adapters.sql.creating.insert import SqlRows
 from boxengine.adapters.sql.looking.audit import SqlAudit
+from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.domain.box import Backoff, Retention, StrictOrder
+from boxengine.domain.item import Status
 from boxengine.engine.audit.by_key import KEYS_AT_ONCE
+from boxengine.engine.replaying import Replays
+from boxengine.ports import Copying, ItemFilter, Overtaking, Replay
 from tests.integration.audit.bench import DISCARDED, FAILED, Bench
 from tests.integration.audit.conftest import MakeBench
 
@@ -275,3 +279,19 @@ def test_keys_beyond_ascii_and_with_quotes_are_paged_like_any_other(bench: Bench
     for key in keys:
         bench.delivered(key, ago=20)
     assert sorted(bench.told(own_buckets=True)) == sorted(("inversion", *each) for each in zip(late, keys, strict=True))
+
+
+@pytest.mark.parametrize("how", [Copying(), Copying(same_identity=True), Overtaking(), Overtaking(same_identity=True)])
+def test_a_replay_leaves_nothing_to_find(make_bench: MakeBench, how: Replay) -> None:
+    bench = make_bench(strict_order=StrictOrder.KEY)
+    early = bench.delivered(ago=HOUR)
+    bench.delivered(ago=HOUR - 1)
+    Replays(SqlItems(bench.store)).run(bench.box, ItemFilter(ids=(early,)), how)
+    assert bench.told() == [], "while it waits"
+    for row in bench.harness.rows(bench.box):
+        if row["status"] == Status.PENDING:
+            bench.harness.set_row(bench.box, row["id"], status=Status.DELIVERED, processed_at=bench.ago(0))
+    assert bench.told() == [], "after its delivery"
+    late = bench.delivered("8", ago=5)
+    bench.delivered("8", ago=10)
+    assert bench.told() == [("inversion", late, "8")], "what is not replayed is judged as ever"

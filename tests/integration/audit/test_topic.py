@@ -11,8 +11,12 @@ from typing import Any
 import pytest
 
 from boxengine.adapters.kafka import topic_reader
+from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.domain.box import Retention, StrictOrder
+from boxengine.domain.item import Status
+from boxengine.engine.replaying import Replays
 from boxengine.errors import BoxError, SourceUnavailable
+from boxengine.ports import Copying, ItemFilter, Overtaking, Replay
 from tests.conformance.sql_stores import postgresql
 from tests.integration.audit.bench import Bench
 from tests.integration.audit.topic_bench import TopicBench
@@ -110,6 +114,21 @@ def test_a_repetition_after_a_later_item_is_a_duplicate_and_no_inversion(bench: 
     first, second = bench.bench.delivered(ago=9), bench.bench.delivered(ago=8)
     bench.send(*map(bench.message, (first, second, first, second)))
     assert bench.told() == [("duplicate", first, "7"), ("duplicate", second, "7")]
+
+
+@pytest.mark.parametrize("how", [Copying(), Copying(same_identity=True), Overtaking(), Overtaking(same_identity=True)])
+def test_what_a_replay_sent_is_no_fault_and_makes_good_what_was_missing(bench: TopicBench, how: Replay) -> None:
+    there, gone, later = (bench.bench.delivered(ago=ago) for ago in (9, 8, 7))
+    bench.send(*map(bench.message, (there, later)))
+    assert bench.told() == [("missing", gone, "7")]
+    Replays(SqlItems(bench.bench.store)).run(bench.bench.box, ItemFilter(ids=(there, gone)), how)
+    for row in bench.bench.harness.rows(bench.bench.box):
+        if row["status"] == Status.PENDING:
+            bench.bench.harness.set_row(
+                bench.bench.box, row["id"], status=Status.DELIVERED, processed_at=bench.bench.now
+            )
+            bench.send(bench.message(row["id"], **row["options"]["headers"]))
+    assert bench.told() == []
 
 
 def test_partitions_have_no_order_between_them(bench: TopicBench) -> None:

@@ -2,6 +2,7 @@ import json
 import shutil
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,19 @@ def test_a_server_that_cannot_save_costs_no_attempt(make: Make, own_redis: Embed
         client.config_set("save", "")  # or the server would refuse to stop
     assert isinstance(result, Unavailable)
     assert "MISCONF" in str(result)
+
+
+def test_a_server_that_runs_a_script_costs_no_attempt(make: Make, own_redis: EmbeddedValkey) -> None:
+    transport = make(url=own_redis.url())
+    with Redis.from_url(own_redis.url()) as client, ThreadPoolExecutor() as threads:
+        client.config_set("lua-time-limit", 1)  # milliseconds after which it answers others, with BUSY
+        script = threads.submit(client.eval, "while true do end", 0)
+        eventually(lambda: "BUSY" in str(transport.call_batch([make_item()])[0]))
+        [result] = transport.call_batch([make_item()])
+        client.script_kill()
+        assert script.exception() is not None
+    assert isinstance(result, Unavailable)
+    assert transport.call_batch([make_item()]) == [None]
 
 
 def test_after_a_failover_the_new_primary_is_found_by_its_name(

@@ -10,7 +10,7 @@ from boxengine.domain.box import Box, BoxType
 from boxengine.domain.item import Status
 from boxengine.engine.audit.by_key import KeyChecks
 from boxengine.engine.audit.findings import Finding
-from boxengine.ports.people.audit import AuditedRow
+from boxengine.ports.people.audit import AuditedRow, Replayed
 
 NOON = datetime(2026, 1, 31, 12, 0)  # noqa: DTZ001 - drivers make UTC without saying so
 
@@ -34,6 +34,7 @@ def row(row_id: int, delivered: float | None = None, *, key: str = "7", **fields
         "processed_at": None if delivered is None else at(delivered),
         "created_at": NOON,
         "seq": None,
+        "replayed": Replayed.NO,
         **fields,
     }
     return AuditedRow(**values)

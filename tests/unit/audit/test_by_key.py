@@ -14,7 +14,7 @@ from boxengine.domain.item import Status
 from boxengine.domain.partitioning import hashed
 from boxengine.engine.audit.by_key import KeyChecks
 from boxengine.errors import BoxError
-from boxengine.ports.people.audit import AuditedRow
+from boxengine.ports.people.audit import AuditedRow, Replayed
 from tests.unit.audit.rows import at, box, look, row, told
 
 STRICT = (StrictOrder.KEY, StrictOrder.BUCKET)
@@ -206,3 +206,19 @@ def test_fifty_times_the_rows_take_no_more_memory() -> None:
             tracemalloc.stop()
 
     assert peak(5_000) < 2 * peak(100)
+
+
+def test_an_item_that_a_replay_sent_again_is_not_overtaken_and_overtakes_nobody() -> None:
+    again = row(2, delivered=90, replayed=Replayed.AGAIN)
+    assert told(look([row(1, delivered=1), again, row(3, delivered=3)], strict_order=StrictOrder.KEY)) == []
+    waiting = row(2, replayed=Replayed.AGAIN)
+    assert told(look([row(1, delivered=1), waiting, row(3, delivered=3)], strict_order=StrictOrder.KEY)) == []
+    late = row(1, delivered=95)
+    assert told(look([late, again, row(3, delivered=3)], strict_order=StrictOrder.KEY)) == [("inversion", 1)]
+
+
+def test_a_copy_is_ordered_as_any_item_and_its_number_is_that_of_its_original() -> None:
+    copy = row(4, delivered=9, seq=1, replayed=Replayed.COPY)
+    originals = [row(1, delivered=1, seq=1), row(2, delivered=2, seq=2)]
+    assert told(look([*originals, copy, row(5, delivered=10, seq=3)])) == []
+    assert told(look([*originals, copy, row(5, delivered=8, seq=3)])) == [("inversion", 4)]

@@ -50,6 +50,15 @@ def test_each_kind_of_mismatch_comes_with_what_is_known_of_it(matching: SqliteMa
     }
 
 
+def test_repetitions_show_that_an_item_arrived_and_nothing_else(matching: SqliteMatching) -> None:
+    repeated = [message(number, offset=10 * number)._replace(repetition=True) for number in (1, 2, 9)]
+    matching.add_rows([row(1), row(2)])
+    matching.add_messages([message(1, offset=1), *repeated])
+    by_uuid = {each.uuid: (each.row_id, each.messages, each.offset) for each in matching.mismatches()}
+    assert by_uuid == {uuid(9): (None, 0, 90)}
+    assert [each.offset for each in matching.first_sendings()] == [1]
+
+
 def test_two_spellings_of_one_uuid_are_one_and_other_text_is_taken_as_it_is(matching: SqliteMatching) -> None:
     spelt = "0123ABCD-0000-0000-0000-00000000FFFF"
     matching.add_rows([RowTrace(spelt.lower(), 1, True, 0)])

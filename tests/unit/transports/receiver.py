@@ -34,6 +34,8 @@ class Receiver:
     reply: Callable[[Request], Reply] = accept
     requests: list[Request] = field(default_factory=list)
     connections: int = 0
+    open: int = 0
+    """Connections that are open now."""
     lock: Lock = field(default_factory=Lock)
 
     @property
@@ -49,7 +51,7 @@ class QuietServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def receiver() -> Iterator[Receiver]:
+def receiver(host: str = "127.0.0.1") -> Iterator[Receiver]:
     state = Receiver()
 
     class Handler(BaseHTTPRequestHandler):
@@ -59,6 +61,12 @@ def receiver() -> Iterator[Receiver]:
             super().setup()
             with state.lock:
                 state.connections += 1
+                state.open += 1
+
+        def finish(self) -> None:
+            super().finish()
+            with state.lock:
+                state.open -= 1
 
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -80,7 +88,7 @@ def receiver() -> Iterator[Receiver]:
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the base's name
             """Silent."""
 
-    server = QuietServer(("127.0.0.1", 0), Handler)
+    server = QuietServer((host, 0), Handler)
     state.port = server.server_port
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()

@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
+from boxengine.adapters.http.endpoint import ADDRESSES
+from boxengine.adapters.http.guard import Guard
 from boxengine.adapters.http.pause import Pause
 from boxengine.adapters.http.signature import Signer
 from boxengine.adapters.http.transport import HttpTransport
 from boxengine.domain.outcome import Failure
 from boxengine.errors import BoxError, Unavailable
+from tests.eventually import eventually
 from tests.unit.transports.items import make_item
 from tests.unit.transports.receiver import Receiver, Reply, Request, receiver
 
@@ -432,6 +435,21 @@ def test_the_connection_goes_to_the_checked_address_whatever_the_name_resolves_t
     assert transport.call_batch([make_item(1), make_item(2, event_key="key-1")]) == [None, None]
     assert asked.count("hooks.example") == 1
     assert hook.requests[0].headers["host"] == f"hooks.example:{hook.port}"
+
+
+def test_connections_are_kept_to_a_few_addresses_however_many_the_name_has_had(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = [f"127.0.0.{number}" for number in range(1, 2 * ADDRESSES)]
+    with receiver(host="0.0.0.0") as hook:
+        transport = make(url=f"http://hooks.example:{hook.port}/hook")
+        for address in addresses:
+            monkeypatch.setattr(Guard, "addresses", lambda _self, address=address: (address,))
+            assert transport(make_item(), b"{}") is None
+        eventually(lambda: hook.open == ADDRESSES)
+        assert transport(make_item(), b"{}") is None
+        assert hook.connections == len(addresses), "that of the last address is kept"
+        transport.close()
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from boxengine.adapters.sql.dialects.unreadable import within_reach
 from boxengine.adapters.sql.looking import key_order
 from boxengine.adapters.sql.shape.tables import BoxTable, leads_to_keys, quoted, unescaped
 from boxengine.domain.box import Box
-from boxengine.domain.item import Status
-from boxengine.ports.people.audit import AuditedRow, LastDelivered, RowMark, Twins
+from boxengine.domain.item import REPLAY_OF, Status
+from boxengine.ports.people.audit import AuditedRow, LastDelivered, Replayed, RowMark, Twins
 
 PAGE = 5000
 """Rows."""
@@ -72,7 +72,7 @@ class SqlAudit:
         query = f"SELECT {table.marks} FROM {table.name} AS t WHERE {created} AND t.id > %s ORDER BY t.id LIMIT %s"
         last = 0
         while rows := self._walk(query, (*values, last, self._page)):
-            yield [RowMark(row[0], _canonical(row[1]), *row[2:]) for row in rows]
+            yield [RowMark._make((row[0], _canonical(row[1]), *row[2:-1], bool(row[-1]))) for row in rows]
             last = rows[-1][0]
 
     def twins(self, box: Box, *, since: datetime | None, limit: int) -> list[Twins]:
@@ -173,9 +173,28 @@ class _Table:
         event_name = "t.event_name" if found.has("event_name") else "NULL"
         seq = "t.seq" if found.numbered else "NULL"
         moments = f"{self.utc('t.processed_at')}, {self.utc('t.created_at')}"
-        self.columns = f"t.id, t.event_key, t.bucket, t.status, ({' OR '.join(waits)}), {moments}, {seq}"
         uuid = "t.uuid::text" if self._postgres else "t.uuid"
-        self.marks = f"t.id, {uuid}, t.status, {event_name}, {self.utc('t.created_at')}"
+        replayed = self._replayed(uuid) if found.has("options") else f"{Replayed.NO:d}"
+        self.columns = f"t.id, t.event_key, t.bucket, t.status, ({' OR '.join(waits)}), {moments}, {seq}, {replayed}"
+        own_identity = self._own_identity(replayed) if found.has("options") else "true"
+        self.marks = f"t.id, {uuid}, t.status, {event_name}, {self.utc('t.created_at')}, {own_identity}"
+
+    def _replayed(self, uuid: str) -> str:
+        marked = self._mentioned(REPLAY_OF)
+        itself = f"strpos(t.options::text, {uuid}) > 0" if self._postgres else f"instr(t.options, {uuid}) > 0"
+        return (
+            f"CASE WHEN {marked} AND {itself} THEN {Replayed.AGAIN:d} "
+            f"WHEN {marked} THEN {Replayed.COPY:d} ELSE {Replayed.NO:d} END"
+        )
+
+    def _own_identity(self, replayed: str) -> str:
+        # Of a row that goes out again, the first message carries the uuid, whatever the later ones do.
+        return f"NOT ({replayed} = {Replayed.COPY:d} AND {self._mentioned('Idempotency-Key')})"
+
+    def _mentioned(self, header: str) -> str:
+        """Whether the options have the header. As text, for they may be of any type, and need not be JSON."""
+        options = "t.options::text" if self._postgres else "t.options"
+        return f"coalesce({options} LIKE '%%\"{header}\"%%', false)"
 
     def utc(self, moment: str) -> str:
         """The moment in UTC, without its zone."""

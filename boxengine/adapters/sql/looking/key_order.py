@@ -13,7 +13,7 @@ from boxengine.ports.people.audit import AuditedRow
 
 _TABLE = (
     "CREATE TABLE audited (id INTEGER, event_key TEXT, bucket INTEGER, status INTEGER, may_wait INTEGER, "
-    "processed_at TEXT, created_at TEXT, seq INTEGER)"
+    "processed_at TEXT, created_at TEXT, seq INTEGER, replayed INTEGER)"
 )
 _IN_ORDER = "SELECT * FROM audited ORDER BY event_key DESC, id DESC"
 
@@ -26,18 +26,19 @@ def by_key(pages: Iterable[Sequence[AuditedRow]], *, page: int) -> Iterator[Sequ
     """
     with closing(Scratch(_TABLE)) as scratch:
         for each in pages:
-            scratch.insert("INSERT INTO audited VALUES (?, ?, ?, ?, ?, ?, ?, ?)", map(_kept, each))
+            scratch.insert("INSERT INTO audited VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", map(_kept, each))
         with closing(scratch.select(_IN_ORDER)) as rows:
             while ordered := list(map(_restored, islice(rows, page))):
                 yield ordered
 
 
 def _kept(row: AuditedRow) -> tuple[Any, ...]:
-    *others, processed_at, created_at, seq = row
-    return (*others, None if processed_at is None else processed_at.isoformat(), created_at.isoformat(), seq)
+    *others, processed_at, created_at, seq, replayed = row
+    return (*others, None if processed_at is None else processed_at.isoformat(), created_at.isoformat(), seq, replayed)
 
 
 def _restored(row: tuple[Any, ...]) -> AuditedRow:
-    item_id, key, bucket, status, may_wait, processed_at, created_at, seq = row
+    item_id, key, bucket, status, may_wait, processed_at, created_at, seq, replayed = row
     tried = None if processed_at is None else datetime.fromisoformat(processed_at)
-    return AuditedRow(item_id, key, bucket, status, bool(may_wait), tried, datetime.fromisoformat(created_at), seq)
+    created = datetime.fromisoformat(created_at)
+    return AuditedRow(item_id, key, bucket, status, bool(may_wait), tried, created, seq, replayed)

@@ -13,7 +13,7 @@ from sqlalchemy.types import BINARY, LargeBinary
 from boxengine.adapters.sql.log.tables import in_text
 from boxengine.adapters.sql.looking.item_rows import SHOWN, ItemRows
 from boxengine.adapters.sql.shape.tables import BoxTable
-from boxengine.domain.item import ONLY_TO
+from boxengine.domain.item import ONLY_TO, REPLAY_OF
 from boxengine.errors import BoxError
 from boxengine.ports import Copying, ItemFilter, Overtaking, Replay
 
@@ -120,7 +120,7 @@ class RowReplays:
             more[ONLY_TO] = replay.transport
         elif not self._postgresql:
             more[ONLY_TO] = None  # a merge removes the key
-        return {"header": replay.header, "more": json.dumps(more, ensure_ascii=False)}
+        return {"header": REPLAY_OF, "more": json.dumps(more, ensure_ascii=False)}
 
     def _options(self, replay: Replay, options: str, uuid: str) -> str:
         """The row's own options, with headers that mark it; the marks of an earlier replay are removed."""

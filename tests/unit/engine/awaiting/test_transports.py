@@ -472,6 +472,36 @@ def test_a_constructor_that_raises_is_told_as_that_of_a_plain_one(bench: AsyncBe
         bench.deliver(TransportSpec(name="receiver", build=lambda: Broken()))  # noqa: PLW0108 - a factory
 
 
+def test_what_a_factory_makes_may_need_the_running_loop(bench: AsyncBench) -> None:
+    class Client(Async):
+        def __init__(self) -> None:
+            super().__init__()
+            self.loop = asyncio.get_running_loop()
+
+    (item,) = bench.insert(1)
+    bench.deliver(TransportSpec(name="receiver", build=lambda: Client()))  # noqa: PLW0108 - a factory
+    assert bench.row(item).status == Status.DELIVERED
+
+
+def test_a_time_limit_is_refused_where_one_of_the_calls_could_not_be_ended(bench: AsyncBench) -> None:
+    closed = []
+
+    class PlainBatches(Async):
+        def call_batch(self, items: Sequence[Item]) -> Any: ...
+
+        async def aclose(self) -> None:
+            closed.append(self)
+
+    class PlainSingles(AsyncBatches):
+        def __call__(self, item: Item, payload: Any) -> Any: ...
+
+    for transport, way in ((PlainBatches(), "call_batch"), (PlainSingles(), "__call__")):
+        with pytest.raises(BoxError, match=f"timeout ends only what is awaited, and its {way} is a plain def"):
+            bench.deliver(spec(transport, timeout=timedelta(seconds=1)))
+        bench.deliver(spec(transport))
+    assert len(closed) == 1
+
+
 def test_a_task_that_is_left_behind_and_exits_does_not_end_the_loop(bench: AsyncBench) -> None:
     async def exits_later() -> None:
         raise SystemExit(3)
