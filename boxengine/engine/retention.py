@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from boxengine.domain.box import Box, Storage
@@ -92,29 +92,31 @@ class Retention:
         if not self._leases.acquire(lease, self._token, ttl=LEASE_TTL):
             return None
         try:
-            retention = box.retention
-            self._tell_of_a_lag(box)
-            deleted = self._turn_over(box)
-            deleted += self._delete(box, [Status.DELIVERED], retention.delivered, lease=lease)
-            deleted += self._delete(box, [Status.FAILED, Status.DISCARDED], retention.others, lease=lease)
-            return deleted + self._sweep(box, lease=lease)
+            retention, now = box.retention, self._store.now()
+            delivered, others = now - retention.delivered, now - retention.others
+            self._tell_of_a_lag(box, now)
+            deleted = self._turn_over(box, delivered)
+            deleted += self._delete(box, [Status.DELIVERED], delivered, lease=lease)
+            deleted += self._delete(box, [Status.FAILED, Status.DISCARDED], others, lease=lease)
+            ends: dict[int, datetime] = {Status.DELIVERED: delivered, Status.FAILED: others, Status.DISCARDED: others}
+            return deleted + self._sweep(box, ends, lease=lease)
         finally:
             self._leases.release(lease, self._token)
 
-    def _tell_of_a_lag(self, box: Box) -> None:
+    def _tell_of_a_lag(self, box: Box, now: datetime) -> None:
         """Before anything is deleted: under ``retain_at_most`` that may be what a subscription has not passed."""
         if box.subscription is not None:
-            age = held_back(box, self._store.unread_since(box), self._clock.now())
+            age = held_back(box, self._store.unread_since(box), now)
             if age is not None:
                 self._observer.see(events.RetentionHeld(box, age=age))
 
-    def _turn_over(self, box: Box) -> int:
+    def _turn_over(self, box: Box, end: datetime) -> int:
         """How many rows went with partitions of a log. Where partitions fail, rows are deleted all the same."""
         if self._partitions is None or box.storage is not Storage.LOG:
             return 0
         what, began = f"partitions of {box.name}", self._clock.monotonic()
         try:
-            done = self._partitions.turn_over(box, created_before=self._clock.now() - box.retention.delivered)
+            done = self._partitions.turn_over(box, created_before=end)
         except BoxError as error:
             self._outages.failed(what, error)
             return 0
@@ -127,9 +129,8 @@ class Retention:
             self._observer.see(events.Deleted(box, rows=deleted, seconds=self._clock.monotonic() - began))
         return deleted
 
-    def _delete(self, box: Box, statuses: Sequence[Status], period: timedelta, *, lease: LeaseName) -> int:
-        """Goes through the time before the period in windows, each in batches of one statement and transaction."""
-        end = self._clock.now() - period
+    def _delete(self, box: Box, statuses: Sequence[Status], end: datetime, *, lease: LeaseName) -> int:
+        """Goes through the time before the end in windows, each in batches of one statement and transaction."""
         start = self._store.oldest_finished(box, statuses)
         deleted, since = 0, LONG_AGO  # the first row need not be the oldest: the first window is open to the past
         while start is not None and start < end and self._may_go_on(lease):
@@ -146,18 +147,13 @@ class Retention:
                 break
         return deleted
 
-    def _sweep(self, box: Box, *, lease: LeaseName) -> int:
+    def _sweep(self, box: Box, ends: Mapping[int, datetime], *, lease: LeaseName) -> int:
         """Deletes old rows that stand behind younger ones: imported, filled in, or of a writer whose clock was wrong."""
-        retention, now = box.retention, self._clock.now()
-        before: dict[int, datetime] = {
-            Status.DELIVERED: now - retention.delivered,
-            Status.FAILED: now - retention.others,
-            Status.DISCARDED: now - retention.others,
-        }
+        retention = box.retention
         deleted, looks, after = 0, 0, self._swept.get(box.name)
         while (self._looks is None or looks < self._looks) and self._may_go_on(lease):
             began = self._clock.monotonic()
-            swept = self._store.sweep_finished(box, before, after=after, limit=retention.batch_size)
+            swept = self._store.sweep_finished(box, ends, after=after, limit=retention.batch_size)
             deleted += swept.deleted
             if swept.deleted:
                 self._observer.see(events.Deleted(box, rows=swept.deleted, seconds=self._clock.monotonic() - began))

@@ -178,6 +178,9 @@ class HistoryStore(Protocol):
     def stranded_items(self, box: Box) -> int:
         """How many pending rows lie in buckets that the box does not have, where no worker looks; counts up to 10,000."""
 
+    def now(self) -> datetime:
+        """The time by the database's clock (zone UTC). What is old is decided by it, and not by that of one worker's machine."""
+
     def oldest_finished(self, box: Box, statuses: Sequence[int]) -> datetime | None:
         """The ``created_at`` of the row with the lowest id among those with one of these statuses; may read a replica."""
 

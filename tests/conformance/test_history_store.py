@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
@@ -39,6 +40,12 @@ def test_an_empty_box_has_no_counts_and_no_oldest_row(harness: Harness) -> None:
     assert not any(harness.store.counts(box).values())
     assert harness.store.oldest_pending(box) is None
     assert harness.store.oldest_finished(box, FINISHED) is None
+
+
+def test_the_time_is_that_of_the_database_with_zone_utc(harness: Harness) -> None:
+    before, now, after = harness.ago(), harness.store.now(), harness.ago()
+    assert before <= now <= after
+    assert now.utcoffset() == timedelta(0)
 
 
 def test_the_oldest_pending_row_is_told_with_zone_utc(harness: Harness) -> None:

@@ -136,7 +136,7 @@ class Noted:
             store.oldest_finished,
             store.sweep_finished,
         )
-        self.unread_since = store.unread_since
+        self.unread_since, self.now = store.unread_since, store.now
 
     def delete_finished(
         self, box: Box, statuses: Sequence[int], *, created_from: datetime, created_before: datetime, limit: int

@@ -313,6 +313,11 @@ class MemoryStore:
         pending = [row for row in self.rows(box) if row.status == Status.PENDING]
         return min(sum(not 0 <= row.bucket < box.bucket_size for row in pending), 10_000)
 
+    def now(self) -> datetime:
+        """See ``HistoryStore.now``."""
+        self._fault("history")
+        return self._database.clock.now()
+
     def oldest_finished(self, box: Box, statuses: Sequence[int]) -> datetime | None:
         """See ``HistoryStore.oldest_finished``."""
         self._fault("history")

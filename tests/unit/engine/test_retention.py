@@ -95,6 +95,14 @@ def bench() -> Bench:
     return Bench()
 
 
+def test_what_is_old_is_decided_by_the_databases_clock(bench: Bench) -> None:
+    bench.insert(Status.FAILED, hours=1)
+    bench.clock.advance(timedelta(days=30))  # the worker's alone
+    bench.store.now = lambda: bench.clock.now() - timedelta(days=30)  # type: ignore[method-assign]
+    assert bench.retention.clean_up(BOX) == 0
+    assert len(bench.left()) == 1
+
+
 def test_each_status_goes_after_its_own_period_and_pending_rows_never_go(bench: Bench) -> None:
     for hours in (100, 30, 3):
         for status in Status:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from boxengine.adapters.sql.checking import autovacuum, bloat, held_back
+from boxengine.adapters.sql.connecting import clock
 from boxengine.adapters.sql.connecting.errors import sentence, translated
 from boxengine.adapters.sql.connecting.pooler import is_pooled, shares_servers
 from boxengine.adapters.sql.delivering.store import SqlStore
@@ -100,11 +101,8 @@ class SqlCheckup:
 
     def _clocks(self, connection: Connection) -> Iterator[Remark]:
         before = self._now()
-        query = "SELECT clock_timestamp()" if connection.dialect.name == "postgresql" else "SELECT UTC_TIMESTAMP(6)"
-        told = connection.execute(text(query)).scalar_one()
-        after = self._now()
-        told = told.replace(tzinfo=UTC) if told.tzinfo is None else told.astimezone(UTC)
-        yield clock_remark(AREA, "The database's clock", before, told, after)
+        told = connection.execute(text(clock.question(connection.dialect.name))).scalar_one()
+        yield clock_remark(AREA, "The database's clock", before, clock.in_utc(told), self._now())
 
 
 class _PostgreSql:

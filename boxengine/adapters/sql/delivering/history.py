@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from boxengine.adapters.sql.connecting import clock
 from boxengine.adapters.sql.delivering.asking import Asking
 from boxengine.adapters.sql.delivering.stranded import stranded, told
 from boxengine.adapters.sql.log.turnover import place_of, turn_over
@@ -51,6 +52,12 @@ class SqlHistory(Asking):
         table = self.table(box)
         with self._cursor(self._looks) as cursor:
             return stranded(cursor, table).rows
+
+    def now(self) -> datetime:
+        with self._cursor(self.engine) as cursor:
+            cursor.execute(clock.question(self.engine.dialect.name))
+            ((told,),) = cursor.fetchall()
+        return clock.in_utc(told)
 
     def oldest_finished(self, box: Box, statuses: Sequence[int]) -> datetime | None:
         return self._ask(box, lambda cursor, statements: statements.oldest(cursor, statuses))
