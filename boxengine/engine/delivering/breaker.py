@@ -117,10 +117,20 @@ class Breaker:
             if self._may_open(probe=probe) and (probe or self._failed >= limit):
                 self._open(reason, now, wall)
 
-    def untried(self) -> None:
-        """The probing batch had no item for this transport, so the next batch may probe."""
+    def unsent(self) -> None:
+        """The probing batch was not sent, so the next one may probe."""
         with self._lock:
             self._probing = False
+
+    def untried(self) -> None:
+        """The probing batch had no item for this transport, so another may probe after the shortest pause.
+
+        Not the next one: batches that probe are small, and there may be no such item for long.
+        """
+        now = self._clock.monotonic()
+        with self._lock:
+            self._probing = False
+            self._try_at = now + self._policy.pause.total_seconds()
 
     def hanging(self, reason: str) -> None:
         """A call did not return in time. Nothing more is sent until it does (``returned``)."""

@@ -81,7 +81,7 @@ class Circuits:
         """Tells how the batch went; None: it was not sent."""
         if sent is None:
             for name in entry.probes:
-                self._breakers[name].untried()
+                self._breakers[name].unsent()
         elif entry is not FREE or sent.unreachable or sent.failed or not all(each.calm for each in self._all):
             failures = Counter(where for _, _, where in sent.failed)
             for name in self._breakers:

@@ -157,8 +157,12 @@ class Taking:
         crowded = len(boxes) < len(running)
         wait = timedelta(0) if crowded or self.gathering.is_due() else self._wait
         while self._unleft:
-            self._unleft[-1].leave_all()
-            self._unleft.pop()
+            holding = self._unleft.pop()
+            try:
+                holding.leave_all()
+            except QueueUnavailable:
+                self.leave_later(holding)
+                raise
         hold = self._queue.take(boxes, wait=wait, ttl=self._keeper.ttl, share=self._threads)
         if hold is not None:
             self._begin(hold)

@@ -24,7 +24,8 @@ from boxengine.ports import Claim, Result, events
 _ID = itemgetter(Item._fields.index("id"))
 _NOTHING = {id(None)}
 NARROWING_SPLITS = 12
-"""How often a batch for which its transport raised may be halved to find the guilty items: enough for one in 4,096."""
+"""How often in a row parts for which a transport raises may be halved while none goes through: enough for one guilty item in
+4,096. A transport that raises whatever it gets is called so often, and not for every item."""
 
 
 class Carried(NamedTuple):
@@ -66,13 +67,15 @@ class Whole:
         if carrier.name in sent.unreachable:
             return Carried((), sent.left(items))
         try:
-            return self._call(carrier, items, sent)
+            carried = self._call(carrier, items, sent)
         except BaseException as error:
             if ends_the_worker(error):
                 raise
             if isinstance(error, Unavailable):
                 return Carried((), sent.put_off(items, error, carrier.name))
             return self._narrow(carrier, items, error, sent, first=first)
+        self._went_through(sent)
+        return carried
 
     def _call(self, carrier: Carrier, items: Sequence[Item], sent: Sent) -> Carried:
         """One call of the transport, reported to the observer however it ends."""
@@ -143,6 +146,7 @@ class Whole:
                     raise
                 return self._halve_in_session(route, attempt, error)
             else:
+                self._went_through(sent)
                 return attempt.sent.took(map(_ID, items))
         return sent
 
@@ -181,6 +185,11 @@ class Whole:
         self._splits_left -= 1
         middle = len(items) // 2
         return items[:middle], items[middle:]
+
+    def _went_through(self, sent: Sent) -> None:
+        """Lets the halving go on: so the transport does not raise for everything, and the rest may be innocent."""
+        if self._splits_left < NARROWING_SPLITS and not self._must_stop(sent):
+            self._splits_left = NARROWING_SPLITS
 
     def _must_stop(self, sent: Sent) -> bool:
         return self._deadline.passed(begun=sent.begun)

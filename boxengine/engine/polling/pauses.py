@@ -37,13 +37,19 @@ class PauseWatch:
         self._resumed = resumed
         self._measured = measured
         self._timing = timing
-        self._stopped = frozenset(box.name for box in boxes) if auto_disabled else frozenset[str]()
+        self._stopped = frozenset(box.name for box in boxes)
+        """Before the first answer all: a guess could send items of a paused box."""
+        self._asked = False
+        """Whether there was a question before: others have acted on its answer, or on there being none."""
         self._heard = False
         self._fresh_until = float("-inf")
         self._lock = threading.Lock()
 
     def paused(self, box: Box) -> bool:
-        """Whether no item of the box may be sent. If the coordinator does not answer, its last answer holds."""
+        """Whether no item of the box may be sent.
+
+        If the coordinator does not answer, its last answer holds; before the first one, all boxes count as paused.
+        """
         if self._clock.monotonic() >= self._fresh_until:  # looked at here, too: it is asked before each single item
             self._refresh()
         return box.name in self._stopped
@@ -76,6 +82,7 @@ class PauseWatch:
             enabled = self._pauses.polling_enabled(self._boxes)
         except QueueUnavailable:
             self._fresh_until = self._clock.monotonic() + self._timing.pause_asked_again
+            self._asked = True
             return frozenset()
         answered_at = self._clock.monotonic()
         self._measured(answered_at - asked_at)
@@ -84,5 +91,5 @@ class PauseWatch:
         # Set last: a thread that does not wait must not use the old answer as a fresh one.
         # If an answer took as long as it is trusted, the coordinator would be asked before every single item.
         self._fresh_until = max(asked_at + self._timing.pause_heard, answered_at + self._timing.pause_asked_again)
-        heard, self._heard = self._heard, True
-        return before - self._stopped if heard else frozenset()
+        asked, self._asked, self._heard = self._asked, True, True
+        return before - self._stopped if asked else frozenset()

@@ -133,11 +133,14 @@ def test_batches_that_were_under_way_when_it_opened_do_not_prolong_the_pause() -
     assert case.breaker.permit() is Permit.PROBE
 
 
-def test_a_probe_that_had_nothing_to_send_leaves_it_to_the_next_batch() -> None:
+def test_a_probe_that_had_nothing_to_send_leaves_it_to_a_batch_after_the_shortest_pause() -> None:
+    """Batches that probe are small: one after the other, they would slow the other transports down for as long as it takes."""
     case = Case().opened()
     case.pass_seconds(1)
     case.breaker.permit()
     case.breaker.untried()
+    assert case.breaker.permit() is Permit.NO
+    case.pass_seconds(1)
     assert case.breaker.permit() is Permit.PROBE
 
 

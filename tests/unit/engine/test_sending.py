@@ -114,6 +114,16 @@ def test_a_batch_that_raises_is_halved_until_the_guilty_item_is_alone(bench: Ben
     assert all(transport.ids.count(item_id) <= 7 for item_id in ids)
 
 
+def test_several_guilty_items_take_no_innocent_ones_with_them(bench: Bench) -> None:
+    ids = bench.insert(*range(500))
+    guilty = [ids[3], ids[120], ids[121], ids[250], ids[499]]
+    transport = Batches(raises(*guilty))
+    sending = bench.send(spec(transport))
+    assert failed_ids(sending) == guilty
+    assert sorted(sending.delivered) == sorted(set(ids) - set(guilty))
+    assert len(transport.calls) < 100
+
+
 def test_narrowing_has_an_end_when_everything_raises(bench: Bench) -> None:
     ids = bench.insert(*range(500))
     transport = Batches(raises(*ids))
