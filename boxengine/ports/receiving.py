@@ -42,7 +42,7 @@ class MessageSource(Protocol):
     def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
         """These messages are not stored. They are received again, before any later ones of their partitions.
 
-        A halted partition continues from there.
+        A halted partition continues from there, or from an earlier message that was put back and has not come again.
         """
 
     def halt(self, message: ReceivedMessage) -> None:

@@ -108,6 +108,15 @@ def test_what_was_put_back_before_a_halted_message_comes_again(source: MessageSo
     assert offsets(receive(source, 4), 1)[:4] == [0, 1, 2, 3]
 
 
+def test_a_later_message_put_back_after_earlier_ones_skips_none_of_them(source: MessageSource) -> None:
+    found = receive(source, PARTITIONS * EACH)
+    guilty = next(message for message in found if (message.partition, message.offset) == (1, 4))
+    source.halt(guilty)
+    source.put_back([message for message in found if message.partition == 1 and message.offset < 4])
+    source.put_back([guilty])
+    assert offsets(receive(source, EACH), 1) == list(range(EACH))
+
+
 def test_a_halted_partition_goes_on_once_its_message_is_put_back(source: MessageSource) -> None:
     found = receive(source, PARTITIONS * EACH)
     guilty = next(message for message in found if (message.partition, message.offset) == (1, 4))

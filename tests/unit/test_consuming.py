@@ -352,6 +352,18 @@ def test_where_a_dead_letter_is_refused_only_its_partition_waits_and_the_reason_
     assert world.observer.recovered_from == ["consuming orders[0] for order_inbox_item"]
 
 
+def test_what_comes_before_a_waiting_message_and_could_not_be_stored_either_comes_again_and_is_not_skipped() -> None:
+    world = World(*(message(n, value="bad" if n == 2 else "good") for n in range(4)))
+    world.refusing = {"orders:0:2"}
+    world.failing = [StoreUnavailable("the database restarts")]
+    world.consumer.turn()
+    world.refusing.clear()
+    world.clock.advance(timedelta(seconds=SHARE * 2))
+    world.consumer.turn()
+    assert world.stored == ["orders:0:0", "orders:0:1", "orders:0:3"]
+    assert world.dead == ["orders:0:2 refused"]
+
+
 def test_a_refused_dead_letter_is_tried_again_only_after_the_others_had_their_time() -> None:
     world = World(message(0, value="bad"))
     world.refusing = {"orders:0:0"}

@@ -82,8 +82,8 @@ class KafkaSource:
         self._cluster: str | None = None
         """The cluster's id; None: not asked since partitions were assigned."""
         self._topic_ids = TopicIds(self._client.topic_ids(self._config))
-        self._begun_anew: dict[TopicPartition, int] = {}
-        """The next offset to hand out, for each owned partition that went back to its beginning."""
+        self._next: dict[TopicPartition, int] = {}
+        """The next offset to hand out, for each owned partition of which messages came."""
         self._postponed: Any = None
         """An error that came along with messages."""
         self._unreachable: str | None = None
@@ -156,7 +156,7 @@ class KafkaSource:
                 logger.warning("a Kafka consumer could not leave its group", exc_info=True)
         self._stored.clear()
         self._done.clear()
-        self._begun_anew.clear()
+        self._next.clear()
         self._topic_ids.forget(self._owned)
         self._owned.clear()
         self._extents = {}
@@ -210,9 +210,8 @@ class KafkaSource:
         if messages:
             self._unreachable = None
             self._look_for_steps_back(messages)
-        if self._begun_anew:
-            places = {(each.topic, each.partition): each.offset + 1 for each in messages}
-            self._begun_anew |= {place: places[place] for place in self._begun_anew.keys() & places.keys()}
+        places = {(each.topic, each.partition): each.offset + 1 for each in messages}
+        self._next |= {place: places[place] for place in self._owned & places.keys()}
         return messages
 
     def _cluster_id(self, consumer: Any, topic: str) -> str:
@@ -286,7 +285,7 @@ class KafkaSource:
             # The acknowledged messages belong to the deleted topic.
             for known in (self._stored, self._done, self._committed):
                 known.pop(place, None)
-            self._begun_anew[place] = BEGINNING
+            self._next[place] = BEGINNING
         self._seek(dict.fromkeys(places, BEGINNING))
         log_changes(changes)
         return places
@@ -294,13 +293,14 @@ class KafkaSource:
     # ── positions ────────────────────────────────────────────────────────────────────────────────────
 
     def _seek(self, starts: Mapping[TopicPartition, int]) -> None:
-        """A partition whose seek fails must not go on: a new consumer begins where the group left off."""
+        """Only goes back. If a seek fails, the partition must not go on: a new consumer begins where the group left off."""
         try:
             for partition, start in starts.items():
                 if self._consumer is not None and partition in self._owned:
-                    # The offset of a deleted topic's message must not skip messages of the new topic.
-                    offset = min(start, self._begun_anew.get(partition, start))
-                    self._consumer.seek(self._client.partition(*partition, offset))
+                    # Going forward would skip messages that were put back, or those of a new topic that replaced a deleted one.
+                    if partition in self._next:
+                        offset = self._next[partition] = min(start, self._next[partition])
+                        self._consumer.seek(self._client.partition(*partition, offset))
                     # The partition may have been halted at a later offset.
                     self._consumer.resume([self._client.partition(*partition)])
         except Exception:
@@ -353,7 +353,7 @@ class KafkaSource:
         self._topic_ids.forget(_names(partitions))
         for partition in _names(partitions):
             self._owned.discard(partition)
-            self._begun_anew.pop(partition, None)
+            self._next.pop(partition, None)
             self._stored.pop(partition, None)
             self._done.pop(partition, None)
 

@@ -39,9 +39,10 @@ class MemorySource:
             self.committed[message.topic, message.partition] = message.offset + 1
 
     def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
-        for message in reversed(messages):
-            self._positions[message.topic, message.partition] = message.offset
-            self.halted.pop((message.topic, message.partition), None)
+        for message in messages:
+            partition = (message.topic, message.partition)
+            self._positions[partition] = min(self._positions.get(partition, message.offset), message.offset)
+            self.halted.pop(partition, None)
 
     def halt(self, message: ReceivedMessage) -> None:
         self.halted[message.topic, message.partition] = message.offset

@@ -145,7 +145,7 @@ class Consumer:
                 else:
                     break
         except BaseException:
-            self._source.put_back(messages)
+            self._stopped.put_back(messages)
             raise
         self._stopped.passed(messages)
         return messages

@@ -86,6 +86,17 @@ class StoppedPartitions:
         self._waiting[message.topic, message.partition] = _Waiting(message, self._clock.monotonic() + wait)
         return _before(message, messages)
 
+    def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Has the source give out these messages again, which are not stored.
+
+        Their partitions run again, and come to the messages at which they waited by themselves. To go on there would skip these.
+        """
+        for message in messages if self._waiting else ():
+            wait = self._waiting.get((message.topic, message.partition))
+            if wait is not None:
+                wait.until = None
+        self._source.put_back(messages)
+
     def go_on_where_due(self) -> None:
         """Has the source give out again the messages whose wait is over."""
         for wait in self._waiting.values():
@@ -119,4 +130,4 @@ def _before(guilty: ReceivedMessage, messages: Sequence[ReceivedMessage]) -> lis
 class _Waiting:
     message: ReceivedMessage
     until: float | None
-    """Monotonic time of the next attempt; None: one is being made, or none will be."""
+    """Monotonic time of the next attempt; None: the partition is on its way to one, or none will be made."""
