@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from datetime import UTC, datetime
 from http import HTTPStatus
 from threading import Lock
@@ -20,6 +21,10 @@ from boxengine.adapters.serializers import SerializationContext, Serializer
 from boxengine.adapters.serializers import serializer as find_serializer
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
+from boxengine.engine.answers import WITHHELD, Withheld
+from boxengine.engine.attempt import ends_the_worker, reason_of, text_of
+from boxengine.engine.delivering.transports import Withholding
+from boxengine.engine.timing import TIMING
 from boxengine.errors import BoxError, Unavailable
 
 SHOWN = 200
@@ -31,15 +36,19 @@ BREAKS = 3
 REMEMBERED = 1_000
 """How many items with a broken connection or a 502 are remembered."""
 
-Result = Failure | Unavailable | None
+LONGEST = 60.0
+"""Seconds after which a batch behind another transport begins no more requests either. What it leaves out goes to that transport
+once more; but a batch that lasts longer than ``processor.general_timeout`` is not recorded, and goes out once more as a whole."""
+
+Result = Failure | Unavailable | Withheld | None
 
 
-class HttpTransport:
+class HttpTransport(Withholding):
     """Sends items to a webhook, several at a time, those of one event key one after the other.
 
-    Where an item fails, the later ones of its key in the same batch are not sent. Redirects are not followed. A receiver
-    that cannot be connected to, or answers 429 or 503, costs no attempt: the result is ``Unavailable``. After
-    ``Retry-After`` it is not called before that time, an hour at most.
+    Where an item fails, the later ones of its key in the same batch are not sent, nor are any after a second (``WITHHELD``).
+    Redirects are not followed. A receiver that cannot be connected to, or answers 429 or 503, costs no attempt: the result
+    is ``Unavailable``, for the rest of the batch, too. After ``Retry-After`` it is not called before that time, an hour at most.
 
     Args:
         url: absolute, http or https, without credentials.
@@ -55,6 +64,7 @@ class HttpTransport:
         serializer: ``json``, ``bytes`` or a dotted path; see ``boxengine.adapters.serializers``.
         ca_file: certificates to trust instead of the system's.
         now: unix time in seconds; for tests.
+        monotonic: seconds that never go back; for tests.
 
     Raises:
         BoxError: ``urllib3`` is missing, or any of the above is wrong.
@@ -76,6 +86,7 @@ class HttpTransport:
         serializer: str | Serializer = "json",
         ca_file: str | None = None,
         now: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         if concurrency < 1 or timeout <= 0:
             raise BoxError("http: concurrency must be at least 1, timeout more than 0 seconds")
@@ -98,12 +109,14 @@ class HttpTransport:
         self._content_type = content_type
         self._serializer = find_serializer(serializer)
         self._now = now
+        self._monotonic = monotonic
         self._pause = Pause()
         self._breaks: dict[str, int] = {}
         """How often items met a broken connection or a 502, by uuid, oldest first."""
-        self._concurrency = concurrency
         self._lock = Lock()
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = _Threads(concurrency)
+        self._behind = False
+        """Whether another transport has the items already."""
 
     def __call__(self, item: Item, payload: Any) -> Result:
         left = self._pause.left()
@@ -121,37 +134,40 @@ class HttpTransport:
         except NotInTime as error:
             return Failure(f"http: no answer from {host}; whether it got the request is unknown: {error}")
         except (TypeError, ValueError) as error:
-            return Failure(f"http: the request could not be built: {error}")
+            return Failure(f"http: the request could not be built: {text_of(error)}")
         return self._judged(item, answer)
 
     def call_batch(self, items: Sequence[Item]) -> list[Result]:
-        results: list[Result] = [None] * len(items)
+        results: list[Result] = [WITHHELD] * len(items)
         by_key: dict[str, list[int]] = {}
         for index, item in enumerate(items):
             by_key.setdefault(item.event_key, []).append(index)
+        course = _Course(LONGEST if self._behind else TIMING.flush, self._monotonic)
 
         def deliver(indexes: Sequence[int]) -> None:
-            for place, index in enumerate(indexes):
-                results[index] = self._safely(items[index])
-                result = results[index]
-                if result is not None:
-                    held_back = Failure(f"http: held back, because item {items[index].id} of the same key failed")
-                    for later in indexes[place + 1 :]:
-                        results[later] = result if isinstance(result, Unavailable) else held_back
+            for index in indexes:
+                stop = course.stop()
+                result = results[index] = self._safely(items[index]) if stop is None else stop
+                if isinstance(result, Unavailable):
+                    course.outage = result
+                elif result is not None and not self._behind:
                     return
 
         if len(by_key) == 1:
             deliver(range(len(items)))
         else:
-            list(self._executor().map(deliver, by_key.values()))
+            self._threads.each(deliver, by_key.values())
         return results
+
+    def to_the_end(self) -> HttpTransport:
+        """See ``Withholding``: nearly a minute may pass, and where an item fails, the later ones of its key go on."""
+        other = copy(self)
+        other._behind = True  # noqa: SLF001 - of the same class
+        return other
 
     def close(self) -> None:
         """Waits for requests under way and closes connections; a later delivery opens new ones."""
-        with self._lock:
-            threads, self._threads = self._threads, None
-        if threads is not None:
-            threads.shutdown()
+        self._threads.close()
         self._endpoint.close()
 
     def _safely(self, item: Item) -> Result:
@@ -159,8 +175,10 @@ class HttpTransport:
             return self(item, item.payload)
         except Unavailable as outage:
             return outage
-        except Exception as error:  # a user's serializer may raise anything, and only this item fails
-            return Failure(f"http: {type(error).__name__}: {error}")
+        except BaseException as error:  # a user's serializer may raise anything, and only this item fails
+            if ends_the_worker(error):
+                raise
+            return Failure(f"http: {reason_of(error)}")
 
     def _request(self, item: Item, payload: Any) -> tuple[bytes, dict[str, str | bytes]]:
         own = list(item.headers.items())
@@ -213,8 +231,47 @@ class HttpTransport:
                 del self._breaks[next(iter(self._breaks))]
         return Unavailable(reason)
 
-    def _executor(self) -> ThreadPoolExecutor:
+
+class _Course:
+    """How long a batch goes on. Its threads share it."""
+
+    def __init__(self, seconds: float, monotonic: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self._monotonic = monotonic
+        self._until: float | None = None
+        self.outage: Unavailable | None = None
+        """Set once the receiver cannot be reached: the others would wait for it in vain as well."""
+
+    def stop(self) -> Unavailable | Withheld | None:
+        """The answer for an item that is not sent any more; None: it may be."""
+        if self.outage is not None:
+            return self.outage
+        now = self._monotonic()
+        if self._until is None:
+            # From the first request on: a batch that waits for threads that others use would otherwise send nothing.
+            self._until = now + self._seconds
+        return WITHHELD if now >= self._until else None
+
+
+class _Threads:
+    """The threads that send, made at first use."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._lock = Lock()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def each(self, deliver: Callable[[Sequence[int]], None], keys: Iterable[Sequence[int]]) -> None:
+        """Calls it for each, and waits."""
         with self._lock:
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="boxengine-http")
-            return self._threads
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._number, thread_name_prefix="boxengine-http")
+            pool = self._pool
+        list(pool.map(deliver, keys))
+
+    def close(self) -> None:
+        """Waits for those at work."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()

@@ -27,8 +27,16 @@ class WrongResults(BoxError):
     """A batch transport did not return one result for each item."""
 
 
-class SideBySide(ABC):
-    """A transport that sends the items of a batch side by side, and may leave some out when the time is over (``WITHHELD``)."""
+class Withholding(ABC):
+    """A transport that may leave out items of a batch, such as when the time is over (``WITHHELD``)."""
+
+    @abstractmethod
+    def to_the_end(self) -> Any:
+        """The same transport, for items that others have taken already: left out, they would go to those once more."""
+
+
+class SideBySide(Withholding):
+    """A transport that sends the items of a batch side by side."""
 
     @abstractmethod
     def one(self, item: Item) -> Awaitable[Result]:
@@ -37,10 +45,6 @@ class SideBySide(ABC):
     @abstractmethod
     def each(self, items: Sequence[Item], call: Callable[[Item], Awaitable[Result]]) -> Sequence[Result]:
         """Awaits a call for each item, those of one key in sequence, until the rest must wait."""
-
-    @abstractmethod
-    def to_the_end(self) -> Any:
-        """The same transport, for items that others have taken already: left out, they would go to those once more."""
 
 
 class Carrier:
@@ -62,6 +66,7 @@ class Carrier:
         plain = _made(spec)
         first = decoding(plain)
         self.side_by_side = plain if isinstance(plain, SideBySide) else None
+        self._withholding = plain if isinstance(plain, Withholding) else None
         if first is not plain and box is not None and box.codec is None:
             raise BoxError(
                 f"transport {spec.name} takes decoded, but box {box.name} has no codec: give its model __payload__, such as "
@@ -85,10 +90,13 @@ class Carrier:
 
     def following(self) -> Carrier:
         """What stands for it behind another transport: a call that leaves out no item for lack of time."""
-        if self.side_by_side is None:
+        if self._withholding is None:
             return self
         carrier = copy(self)
-        carrier._kept = decoding(self.side_by_side.to_the_end())  # noqa: SLF001 - of the same class
+        if self.disposable:
+            carrier._build = lambda: self._build().to_the_end()  # noqa: SLF001 - of the same class
+        else:
+            carrier._kept = decoding(self._withholding.to_the_end())  # noqa: SLF001 - of the same class
         return carrier
 
     def limit(self, limit: TimeLimit) -> None:

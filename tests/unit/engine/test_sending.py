@@ -13,7 +13,9 @@ from boxengine.adapters.memory.claims import MemoryClaim
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
+from boxengine.engine.answers import WITHHELD
 from boxengine.engine.delivering.pipeline import TransportSpec
+from boxengine.engine.delivering.transports import Withholding
 from boxengine.engine.delivering.whole import NARROWING_SPLITS
 from boxengine.errors import Unavailable
 from tests.unit.engine.bench import Batches, Bench, Single, spec
@@ -438,3 +440,25 @@ def test_the_time_of_calls_that_raise_is_told_too(bench: Bench) -> None:
     bench.insert(4)
     bench.send(spec(Batches(slow), name="batch"))
     assert bench.observer.seconds["batch"] > 3
+
+
+# ── transports that leave items out ──────────────────────────────────────────────────────────────────
+
+
+class Tired(Batches, Withholding):
+    """Takes one item of each batch and leaves out the rest, unless another transport has them already."""
+
+    def call_batch(self, items: Any) -> list[Any]:
+        return super().call_batch(items)[:1] + [WITHHELD] * (len(items) - 1)
+
+    def to_the_end(self) -> Batches:
+        return Batches(self.answer)
+
+
+@pytest.mark.parametrize("disposable", [False, True])
+def test_a_transport_may_leave_out_items_but_not_behind_another(bench: Bench, disposable: bool) -> None:
+    ids = bench.insert(1, 2, 3)
+    alone = bench.send(spec(Tired(), disposable=disposable))
+    assert (alone.delivered, alone.failed, [item.id for item in alone.waiting]) == (ids[:1], [], ids[1:])
+    behind = bench.send(spec(Batches(), name="first"), spec(Tired(), name="second", disposable=disposable))
+    assert (behind.delivered, behind.waiting) == (ids, [])

@@ -4,8 +4,10 @@ import hmac
 import json
 import socket
 import sys
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from threading import Barrier, Event, Thread
 from typing import Any
 
@@ -16,8 +18,10 @@ from boxengine.adapters.http.guard import Guard
 from boxengine.adapters.http.pause import Pause
 from boxengine.adapters.http.signature import Signer
 from boxengine.adapters.http.transport import HttpTransport
+from boxengine.adapters.memory.clock import ManualClock
 from boxengine.domain.outcome import Failure
-from boxengine.errors import BoxError, Unavailable
+from boxengine.engine.answers import WITHHELD
+from boxengine.errors import Abandoned, BoxError, Unavailable
 from tests.eventually import eventually
 from tests.unit.transports.items import make_item
 from tests.unit.transports.receiver import Receiver, Reply, Request, receiver
@@ -164,10 +168,90 @@ def test_items_of_one_key_arrive_one_after_the_other_and_stop_at_the_first_failu
     results = make().call_batch(items)
     assert [result is None for result in results] == [True, True, False, True, False, True, False, True]
     assert reason(results[2]) == "http: 500 Internal Server Error from 127.0.0.1: no"
-    assert reason(results[4]) == "http: held back, because item 3 of the same key failed"
+    assert results[4] is results[6] is WITHHELD, "never sent, so it is no attempt"
     arrived = [int(request.headers["sequence-id"]) for request in hook.requests]
     assert [number for number in arrived if number % 2 == 0] == [2, 4, 6, 8]
     assert [number for number in arrived if number % 2] == [1, 3]
+
+
+def test_behind_another_transport_the_later_items_of_a_failed_ones_key_go_on(make: Make, hook: Receiver) -> None:
+    hook.reply = lambda request: (500 if request.headers["sequence-id"] == "1" else 200, {}, b"")
+    results = make().to_the_end().call_batch([make_item(number, event_key="one") for number in (1, 2, 3)])
+    assert [type(result) for result in results] == [Failure, type(None), type(None)]
+
+
+def test_once_the_receiver_cannot_be_reached_the_rest_of_the_batch_is_not_sent(make: Make, hook: Receiver) -> None:
+    hook.reply = lambda request: (503 if request.headers["sequence-id"] == "3" else 200, {}, b"")
+    for transport in (make(concurrency=1), make(concurrency=1).to_the_end()):
+        hook.requests.clear()
+        results = transport.call_batch([make_item(number) for number in range(1, 100)])
+        assert results[:2] == [None, None]
+        assert {id(result) for result in results[2:]} == {id(results[2])}
+        assert isinstance(results[2], Unavailable)
+        assert len(hook.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("behind", "seconds", "sent"),
+    [(False, 0.6, 2), (True, 0.6, 9), (True, 25.0, 3)],
+    ids=["alone", "behind another", "behind another and slow"],
+)
+@pytest.mark.parametrize("keys", [1, 9])
+def test_a_batch_that_takes_too_long_leaves_the_rest_out(
+    make: Make, hook: Receiver, behind: bool, seconds: float, sent: int, keys: int
+) -> None:
+    clock = ManualClock()
+
+    def reply(_request: Request) -> Reply:
+        clock.advance(timedelta(seconds=seconds))
+        return 200, {}, b""
+
+    hook.reply = reply
+    transport = make(concurrency=1, monotonic=clock.monotonic)
+    items = [make_item(number, event_key=f"key {number % keys}") for number in range(1, 10)]
+    results = (transport.to_the_end() if behind else transport).call_batch(items)
+    assert results == [None] * sent + [WITHHELD] * (9 - sent)
+    assert len(hook.requests) == sent
+
+
+class Mute(Exception):
+    """Says nothing about itself."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (SystemExit(1), "http: SystemExit: 1"),
+        (CancelledError(), "http: CancelledError"),
+        (Mute(), "http: Mute: (says nothing: RuntimeError)"),
+        (type("MuteValue", (Mute, ValueError), {})(), "could not be built: (says nothing: RuntimeError)"),
+    ],
+    ids=["exit", "cancelled", "mute", "mute-value"],
+)
+def test_whatever_a_serializer_raises_fails_its_own_item_alone(
+    make: Make, hook: Receiver, error: BaseException, words: str
+) -> None:
+    def serializer(payload: Any, _context: Any) -> Any:
+        if payload == b"bad":
+            raise error
+        return payload
+
+    items = [make_item(number, payload=b"bad" if number == 2 else b"good") for number in range(1, 5)]
+    first, bad, *others = make(serializer=serializer).call_batch(items)
+    assert [first, *others] == [None] * 3
+    assert words in reason(bad)
+    assert len(hook.requests) == 3
+
+
+def test_what_ends_the_worker_passes_through(make: Make) -> None:
+    def serializer(_payload: Any, _context: Any) -> Any:
+        raise Abandoned("as in a crash")
+
+    with pytest.raises(Abandoned):
+        make(serializer=serializer).call_batch([make_item(1), make_item(2)])
 
 
 def test_connections_are_kept(make: Make, hook: Receiver) -> None:
