@@ -8,6 +8,7 @@ from typing import Any
 
 from boxengine.adapters.telemetry.background import BackgroundHandler
 from boxengine.domain.item import Item
+from boxengine.engine.attempt import text_of
 from boxengine.errors import BoxError, Unavailable
 
 
@@ -66,5 +67,5 @@ class LogTransport:
             return ""
         if isinstance(payload, bytes):
             payload = payload.decode(errors="backslashreplace")
-        text = str(payload)
+        text = text_of(payload)
         return f" payload={text[: self._payload_limit]!r}{'...' if len(text) > self._payload_limit else ''}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from redis import Redis
 from redis.backoff import NoBackoff
-from redis.exceptions import ClusterDownError, OutOfMemoryError, ReadOnlyError, RedisError, TryAgainError
+from redis.exceptions import ClusterDownError, DataError, OutOfMemoryError, ReadOnlyError, RedisError, TryAgainError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeout
 from redis.retry import Retry
@@ -18,6 +18,7 @@ from boxengine.adapters.serializers import serializer as find_serializer
 from boxengine.adapters.template import ItemTemplate
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
+from boxengine.engine.attempt import ends_the_worker, reason_of
 from boxengine.errors import BoxError, Unavailable
 
 Result = Failure | Unavailable | None
@@ -85,10 +86,14 @@ class RedisStreamTransport:
             for index, item in enumerate(items):
                 try:
                     name, fields = self._entry(item)
-                except Exception as error:  # a user's serializer may raise anything, and only this item fails
-                    results[index] = Failure(
-                        f"redis_stream: the entry could not be built: {type(error).__name__}: {error}"
-                    )
+                except Unavailable as outage:
+                    # What comes after it could overtake it.
+                    results[index:] = [outage] * (len(items) - index)
+                    break
+                except BaseException as error:  # a user's serializer may raise anything, and only this item fails
+                    if ends_the_worker(error):
+                        raise
+                    results[index] = Failure(f"redis_stream: the entry could not be built: {reason_of(error)}")
                     continue
                 pipeline.xadd(name, fields, maxlen=self._maxlen, approximate=self._approximate)
                 sent.append(index)
@@ -124,6 +129,9 @@ class RedisStreamTransport:
             return pipeline.execute(raise_on_error=False)  # type: ignore[no-any-return] # redis-py leaves it open
         except (RedisConnectionError, RedisTimeout) as error:
             raise Unavailable(f"redis_stream: {type(error).__name__}: {error}") from error
+        except DataError:
+            # A serializer returned something else than bytes. Nothing was sent yet: the engine finds the item by halving.
+            raise
         except RedisError as error:
             return [error] * count
 

@@ -16,6 +16,7 @@ from boxengine.adapters.serializers import Serializer
 from boxengine.adapters.serializers import serializer as find_serializer
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
+from boxengine.engine.attempt import ends_the_worker, reason_of
 from boxengine.errors import BoxError, Unavailable
 
 
@@ -101,8 +102,10 @@ class KafkaTransport:
                 # What comes after it could overtake it.
                 unsent.update(dict.fromkeys(range(index, len(items)), outage))
                 break
-            except Exception as error:  # a user's serializer may raise anything, and only this item fails
-                unsent[index] = Failure(f"kafka: the message could not be built: {type(error).__name__}: {error}")
+            except BaseException as error:  # a user's serializer may raise anything, and only this item fails
+                if ends_the_worker(error):
+                    raise
+                unsent[index] = Failure(f"kafka: the message could not be built: {reason_of(error)}")
         sent = self._leased().send(messages) if messages else []
         if not unsent:
             return sent

@@ -1,6 +1,7 @@
 import json
 import shutil
 import socket
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 from redis import Redis
+from redis.exceptions import DataError
 
 from boxengine.adapters.redis_stream import RedisStreamTransport
 from boxengine.domain.outcome import Failure
@@ -75,6 +77,47 @@ def test_an_entry_that_redis_refuses_fails_alone(make: Make, redis: Redis) -> No
     assert isinstance(results[2], Failure)
     assert "needs options.to" in results[2].reason
     assert len(entries(redis)) == 2
+
+
+class Mute(Exception):
+    """Says nothing about itself."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), CancelledError(), Mute()], ids=repr)
+def test_whatever_a_serializer_raises_fails_its_own_item_alone(make: Make, redis: Redis, error: BaseException) -> None:
+    results = make(serializer=raising(error)).call_batch([make_item(1), make_item(2, payload=b"bad"), make_item(3)])
+    assert [type(result) for result in results] == [type(None), Failure, type(None)]
+    assert [fields[b"uuid"].decode() for fields in entries(redis)] == [make_item(1).uuid, make_item(3).uuid]
+
+
+def test_what_a_serializer_needs_and_cannot_reach_costs_no_attempt_and_nothing_overtakes(
+    make: Make, redis: Redis
+) -> None:
+    outage = Unavailable("the registry is away")
+    items = [make_item(1), make_item(2, payload=b"bad"), make_item(3)]
+    assert make(serializer=raising(outage)).call_batch(items) == [None, outage, outage]
+    assert len(entries(redis)) == 1
+
+
+def test_what_is_no_bytes_makes_the_batch_raise_before_anything_is_sent(make: Make, redis: Redis) -> None:
+    transport = make(serializer=lambda payload, _context: {"a": 1} if payload == b"bad" else payload)
+    with pytest.raises(DataError):
+        transport.call_batch([make_item(1), make_item(2, payload=b"bad")])
+    assert entries(redis) == []
+
+
+def raising(error: BaseException) -> Callable[..., bytes]:
+    """A serializer that raises for a bad payload."""
+
+    def serialize(payload: Any, _context: object) -> bytes:
+        if payload == b"bad":
+            raise error
+        return bytes(payload)
+
+    return serialize
 
 
 def test_a_stream_is_kept_at_its_length(make: Make, redis: Redis) -> None:

@@ -3,6 +3,7 @@
 import json
 import logging
 import socket
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
@@ -72,6 +73,31 @@ def test_an_item_of_which_no_message_can_be_made_fails_alone(make: Make, mock_ka
     assert isinstance(results[2], Failure)
     assert "set `serializer: json`" in results[2].reason
     assert len(read_all(mock_kafka, "orders.order_created")) == 1
+
+
+class Mute(Exception):
+    """Says nothing about itself."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), CancelledError(), Mute()], ids=repr)
+def test_whatever_a_serializer_raises_fails_its_own_item_alone(
+    make: Make, mock_kafka: str, error: BaseException
+) -> None:
+    def serializer(payload: Any, _context: Any) -> Any:
+        if payload == b"bad":
+            raise error
+        return payload
+
+    first, bad, third = make(serializer=serializer).call_batch(
+        [make_item(1), make_item(2, payload=b"bad"), make_item(3)]
+    )
+    assert (first, third) == (None, None)
+    assert isinstance(bad, Failure)
+    assert type(error).__name__ in bad.reason
+    assert len(read_all(mock_kafka, "orders")) == 2
 
 
 def test_structures_travel_as_json_and_none_as_a_tombstone(make: Make, mock_kafka: str) -> None:

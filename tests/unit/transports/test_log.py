@@ -32,6 +32,16 @@ def test_a_long_payload_is_cut_and_a_limit_of_zero_hides_it(caplog: pytest.LogCa
     assert "payload" not in hidden
 
 
+def test_a_payload_that_cannot_say_what_it_is_spoils_no_line(caplog: pytest.LogCaptureFixture) -> None:
+    class Mute:
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    with caplog.at_level(logging.INFO):
+        assert LogTransport().call_batch([make_item(1), make_item(2, payload=Mute())]) == [None, None]
+    assert "says nothing: RuntimeError" in caplog.messages[1]
+
+
 def test_an_unknown_level_is_refused_at_construction() -> None:
     with pytest.raises(BoxError, match="level 'loud' is unknown; expected one of"):
         LogTransport(level="loud")
