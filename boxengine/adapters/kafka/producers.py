@@ -19,7 +19,7 @@ from boxengine.adapters.kafka.client import Client
 from boxengine.adapters.kafka.config import delivery_timeout_of
 from boxengine.adapters.kafka.live import LiveProducer
 from boxengine.adapters.kafka.messages import Message
-from boxengine.adapters.kafka.reasons import REFUSED_TOGETHER, Answer, answer, no_broker
+from boxengine.adapters.kafka.reasons import REFUSED_TOGETHER, Answer, answer, first_outage, no_broker
 from boxengine.adapters.kafka.receipts import Receipts
 from boxengine.adapters.kafka.sizes import TopicLimits
 from boxengine.errors import Unavailable
@@ -57,10 +57,12 @@ class SharedProducer:
         """Hands over all messages, waits for all their reports, returns what became of each."""
         results: list[Answer] = []
         for run in self._limits.runs(messages):
-            results += [self._send_alone(run.messages[0])] if run.suspect else self._send(run.messages)
-            if isinstance(results[-1], Unavailable):
+            sent = [self._send_alone(run.messages[0])] if run.suspect else self._send(run.messages)
+            results += sent
+            outage = first_outage(sent)
+            if outage is not None:
                 # Later messages could overtake this one.
-                return results + results[-1:] * (len(messages) - len(results))
+                return results + [outage] * (len(messages) - len(results))
         return results
 
     def _send(self, messages: Sequence[Message]) -> list[Answer]:
@@ -146,10 +148,13 @@ class SharedProducer:
             for index, error in receipts.errors.items()
             if error.name() in REFUSED_TOGETHER and index not in receipts.unsent
         )
-        overtaken = _overtaken(messages, receipts)
+        overtaken, put_off = _overtaken(messages, receipts), _put_off(messages, results)
         for place, index in enumerate(together):
             if index in overtaken:
                 # Sent now, it would silently arrive after its followers; a failed attempt makes that visible.
+                continue
+            if index in put_off:
+                results[index] = put_off[index]
                 continue
             results[index] = self._send_alone(messages[index])
             if isinstance(results[index], Unavailable):
@@ -176,6 +181,19 @@ class SharedProducer:
         return answer(
             receipts.errors[0], partition=message.partition, timeout=self._timeout, last_error=live.last_error
         )
+
+
+def _put_off(messages: Sequence[Message], results: Sequence[Answer]) -> Mapping[int, Unavailable]:
+    """Places of messages that must wait, because an earlier one of their topic and key does; with its answer."""
+    outages: dict[tuple[str, str], Unavailable] = {}
+    places: dict[int, Unavailable] = {}
+    for index, (message, result) in enumerate(zip(messages, results, strict=True)):
+        key = (message.topic, message.key)
+        if key in outages:
+            places[index] = outages[key]
+        elif isinstance(result, Unavailable):
+            outages[key] = result
+    return places
 
 
 def _overtaken(messages: Sequence[Message], receipts: Receipts) -> set[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -142,3 +142,8 @@ def explain(error: Any, *, timeout: timedelta, last_error: Any = None) -> str:
 
 def _last(error: Any) -> str:
     return "" if error is None else f"; last error: {error.str()}"
+
+
+def first_outage(answers: Iterable[Answer]) -> Unavailable | None:
+    """The first answer that puts its message off; None: none does."""
+    return next((each for each in answers if isinstance(each, Unavailable)), None)

@@ -27,11 +27,13 @@ from boxengine.adapters.kafka.reasons import (
     Answer,
     answer,
     explain,
+    first_outage,
     is_items_fault,
     no_broker,
 )
 from boxengine.adapters.kafka.receipts import Receipts
 from boxengine.adapters.kafka.sizes import TopicLimits
+from boxengine.domain.outcome import Failure
 from boxengine.errors import Unavailable
 
 logger = logging.getLogger(__name__)
@@ -202,10 +204,12 @@ class TransactionalProducers:
         with self._slot() as slot:
             results: list[Answer] = []
             for run in self._limits.runs(messages):
-                results += self._send(slot, run.messages)
-                if isinstance(results[-1], Unavailable):
+                sent = self._send(slot, run.messages)
+                results += sent
+                outage = first_outage(sent)
+                if outage is not None:
                     # Later messages could overtake this one.
-                    return results + results[-1:] * (len(messages) - len(results))
+                    return results + [outage] * (len(messages) - len(results))
             return results
 
     def _send(self, slot: Slot, messages: Sequence[Message]) -> list[Answer]:
@@ -221,14 +225,19 @@ class TransactionalProducers:
         if ending.aborted is None or not spoilers or len(messages) == 1:
             return results
         suspects = {index for index, name in spoilers.items() if name in REFUSED_TOGETHER}
+        refused = {index for index in ending.errors if isinstance(results[index], Failure)}
         for index in suspects:
             results[index] = self._put_off(ending, slot)
-        for group in _in_order(messages, suspects, without=ending.errors.keys() - suspects):
+        if any(index not in refused and error.name() not in PURGED for index, error in ending.errors.items()):
+            # A broker did not answer. Without its message, later ones would overtake that.
+            return results
+        for group in _in_order(messages, suspects, without=refused - suspects):
             rest = [messages[index] for index in group]
             again = slot.commit(rest)
-            for index, result in zip(group, self._results(again, slot, rest), strict=True):
+            sent = self._results(again, slot, rest)
+            for index, result in zip(group, sent, strict=True):
                 results[index] = result
-            if again.aborted is not None and not again.errors:
+            if first_outage(sent) is not None:
                 break
         return results
 

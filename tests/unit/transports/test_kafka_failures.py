@@ -222,6 +222,70 @@ def test_nothing_follows_a_large_message_whose_broker_does_not_answer(make: Make
     assert kafka.produced == ["key-1", "key-2"]
 
 
+def test_nothing_follows_a_run_in_which_a_message_is_put_off(make: Make, kafka: FakeKafka) -> None:
+    kafka.limit = 10_000
+    kafka.once["key-1"] = error("_MSG_TIMED_OUT")
+    items = [make_item(1), make_item(2), make_item(3, event_key="key-1", payload=b"x" * 20_000)]
+    first, second, third = make().call_batch(items)
+    assert [type(first), second, type(third)] == [Unavailable, None, Unavailable]
+    assert kafka.produced == ["key-1", "key-2"]
+
+
+def test_what_is_sent_again_alone_does_not_overtake_an_earlier_one_of_its_key_that_is_put_off(
+    make: Make, kafka: FakeKafka
+) -> None:
+    kafka.once["key-1"] = error("_MSG_TIMED_OUT")
+    kafka.once["key-2"] = error("MSG_SIZE_TOO_LARGE")
+    batch = [make_item(1), make_item(2), make_item(3, event_key="late"), make_item(4, event_key="late")]
+    kafka.once["late"] = error("_MSG_TIMED_OUT")
+    kafka.answers["late"] = error("MSG_SIZE_TOO_LARGE")
+    results = make().call_batch(batch)
+    assert [type(result) for result in results] == [Unavailable, type(None), Unavailable, Unavailable]
+    assert kafka.produced == ["key-1", "key-2", "late", "late", "key-2"]
+
+
+def test_no_transaction_follows_one_in_which_a_message_is_put_off(make_transactional: Make, kafka: FakeKafka) -> None:
+    kafka.limit = 10_000
+    kafka.answers["key-2"] = error("TOPIC_AUTHORIZATION_FAILED")
+    kafka.failing_steps["commit"] = deque([error("_FENCED", fatal=True)])
+    items = [make_item(1), make_item(2), make_item(3, event_key="key-1", payload=b"x" * 20_000)]
+    results = make_transactional().call_batch(items)
+    assert [type(result) for result in results] == [Unavailable, Failure, Unavailable]
+    assert kafka.produced == ["key-1", "key-2", "key-1"]
+
+
+def test_a_spoilt_transaction_in_which_a_broker_did_not_answer_is_not_repeated_without_that_message(
+    make_transactional: Make, kafka: FakeKafka
+) -> None:
+    kafka.once["key-1"] = error("_MSG_TIMED_OUT")
+    kafka.answers["key-2"] = error("TOPIC_AUTHORIZATION_FAILED")
+    items = [make_item(1), make_item(2), make_item(3, event_key="key-1")]
+    results = make_transactional().call_batch(items)
+    assert [type(result) for result in results] == [Unavailable, Failure, Unavailable]
+
+
+def test_what_was_taken_back_with_a_spoilt_transaction_goes_out_in_its_place_again(
+    make_transactional: Make, kafka: FakeKafka
+) -> None:
+    kafka.once["key-1"] = error("_PURGE_QUEUE")
+    kafka.once["key-2"] = error("MSG_SIZE_TOO_LARGE")
+    items = [make_item(1), make_item(2), make_item(3, event_key="key-1")]
+    assert make_transactional().call_batch(items) == [None] * 3
+    assert kafka.produced[3:] == ["key-1", "key-2", "key-1"]
+
+
+def test_after_a_group_in_which_a_message_is_put_off_no_other_of_its_transaction_is_sent(
+    make_transactional: Make, kafka: FakeKafka
+) -> None:
+    kafka.once["key-2"] = error("_PURGE_QUEUE")
+    kafka.answers["key-2"] = error("TOPIC_AUTHORIZATION_FAILED")
+    kafka.once["key-3"] = error("MSG_SIZE_TOO_LARGE")
+    items = [*THREE, make_item(4, event_key="key-1")]
+    results = make_transactional().call_batch(items)
+    assert [type(result) for result in results] == [Unavailable, Failure, Unavailable, Unavailable]
+    assert kafka.produced[4:] == ["key-1", "key-2"]
+
+
 def test_after_a_transaction_that_was_refused_whole_its_messages_go_out_in_their_order(
     make_transactional: Make, kafka: FakeKafka
 ) -> None:
