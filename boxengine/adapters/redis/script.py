@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import redis
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
 from boxengine.adapters.redis.connection import Arguments
 
@@ -41,6 +41,11 @@ class _Line:
         except (redis.RedisError, OSError):
             return True
 
+    def drop(self) -> None:
+        """Closes the connection. The pool connects it anew for its next user, behind Sentinels to the master of that time."""
+        self.connection.disconnect()
+        self.client.close()
+
 
 class Scripts:
     """The scripts of one client. Serves all threads."""
@@ -54,23 +59,27 @@ class Scripts:
         return Script(self, text)
 
     def take(self) -> _Line:
-        """A connection that nobody else uses. Give it back with ``put``."""
+        """A connection that nobody else uses. Give it back with ``put``, or ``drop`` it if its call failed."""
         try:
             line = self._free.pop()
         except IndexError:
-            client = self._client.client()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
-            return _Line(client, client.connection)
+            return self._connected()
         if time.monotonic() - line.used > _FRESH and line.is_stale():
-            line.connection.disconnect()  # the next command connects anew
+            line.drop()
+            return self._connected()
         return line
 
     def put(self, line: _Line) -> None:
-        """The call has ended."""
+        """The call has its answer."""
         if len(self._free) < _KEPT:
             line.used = time.monotonic()
             self._free.append(line)
         else:
             line.client.close()
+
+    def _connected(self) -> _Line:
+        client = self._client.client()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+        return _Line(client, client.connection)
 
 
 class Script:
@@ -88,16 +97,22 @@ class Script:
         try:
             command = ["EVALSHA", self._sha, len(keys), *keys, *args]
             try:
-                return _answer(line.connection, command)
+                answer = _answer(line.connection, command)
             except NoScriptError:
                 _answer(line.connection, ["SCRIPT", "LOAD", self._text])
-                return _answer(line.connection, command)
-        finally:
+                answer = _answer(line.connection, command)
+        except ResponseError:
             self._scripts.put(line)
+            raise
+        except BaseException:
+            # The rest of this answer would be taken for that of the next call. Not every connection of redis-py closes by itself.
+            line.drop()
+            raise
+        self._scripts.put(line)
+        return answer
 
 
 def _answer(connection: Any, command: Arguments) -> Any:
-    # If either ends without a whole answer, redis-py closes the connection: the rest would be taken for that of the next call.
     connection.send_packed_command((_packed(command),))
     return connection.read_response()
 
