@@ -46,12 +46,12 @@ def test_trying_the_configuration_finds_it(without_scripts: str, tmp_path: Path)
 
 
 def test_a_server_without_scripts_is_told_of_in_the_same_words() -> None:
-    with pytest.raises(QueueUnavailable, match=NEEDED), translated("push"):
+    with pytest.raises(QueueUnavailable, match=NEEDED), translated("push", connect()):
         raise redis.ResponseError("unknown command 'EVALSHA', with args beginning with: '0beec7b5'")
 
 
 def test_another_refusal_says_nothing_of_scripts() -> None:
-    with pytest.raises(QueueUnavailable) as told, translated("push"):
+    with pytest.raises(QueueUnavailable) as told, translated("push", connect()):
         raise redis.exceptions.NoPermissionError("User x has no permissions to run the 'set' command")
     assert "scripts" not in str(told.value)
 

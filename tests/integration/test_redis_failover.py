@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 import redis
 
 from boxengine.adapters.redis import script
-from boxengine.adapters.redis.connection import connect
+from boxengine.adapters.redis.connection import connect, takes_no_writes
+from boxengine.adapters.redis.pauses import RedisPauses
 from boxengine.adapters.redis.queue import RedisJobQueue
 from boxengine.adapters.redis.script import Scripts
 from boxengine.adapters.system import SystemClock
@@ -19,6 +21,8 @@ from boxengine.embedded import EmbeddedValkey
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Hold
 from tests.conformance.coordination import TTL, job, make_box
+from tests.eventually import eventually
+from tests.servers.proxy import FaultProxy
 from tests.servers.sentinel import MASTER, EmbeddedSentinel
 
 BOX = make_box()
@@ -117,3 +121,94 @@ def test_a_master_that_becomes_a_replica_costs_one_call(
     with pytest.raises(QueueUnavailable):
         seized(queue, 2)
     assert seized(queue, 3).buckets == {3}
+
+
+@pytest.fixture
+def name(own_redis: EmbeddedValkey) -> Iterator[FaultProxy]:
+    """Leads new connections to ``own_redis``, as a name in DNS does, until told otherwise."""
+    with FaultProxy.before(own_redis.url()) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def named(name: FaultProxy, own_redis: EmbeddedValkey) -> Iterator[redis.Redis]:
+    with connect(name.url(own_redis.url())) as client:
+        yield client
+
+
+def test_without_a_sentinel_a_master_that_becomes_a_replica_costs_one_script(
+    named: redis.Redis, name: FaultProxy, own_redis: EmbeddedValkey, other: EmbeddedValkey
+) -> None:
+    queue, echo = RedisJobQueue(named, clock=SystemClock()), Scripts(named).register(ECHO)
+    seized(queue, 1)
+    name.lead_new_to(other.url())
+    demote(own_redis, below=other)
+    with pytest.raises(QueueUnavailable, match="read only replica"):
+        seized(queue, 2)
+    assert seized(queue, 3).buckets == {3}
+    assert echo(args=["answers"]) == b"answers"
+
+
+def test_it_costs_one_command_where_commands_have_connections_of_the_pool(
+    named: redis.Redis, name: FaultProxy, own_redis: EmbeddedValkey, other: EmbeddedValkey
+) -> None:
+    pauses = RedisPauses(named)
+    lent = [named.client() for _ in range(3)]  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+    for each in lent:
+        each.close()
+    name.lead_new_to(other.url())
+    demote(own_redis, below=other)
+    with pytest.raises(QueueUnavailable, match="read only replica"):
+        pauses.set(BOX, polling_enabled=False)
+    lent = [named.client() for _ in range(3)]  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+    assert [each.info("server")["tcp_port"] for each in lent] == [other.port] * 3
+    for each in lent:
+        each.close()
+    pauses.set(BOX, polling_enabled=False)
+    assert pauses.polling_enabled([BOX]) == {BOX.name: False}
+
+
+def test_a_wait_for_jobs_ends_when_the_master_becomes_a_replica_and_the_next_one_waits_at_the_new(
+    named: redis.Redis, name: FaultProxy, own_redis: EmbeddedValkey, other: EmbeddedValkey
+) -> None:
+    queue = RedisJobQueue(named, clock=SystemClock())
+    wait = timedelta(seconds=3)
+    with ThreadPoolExecutor(1) as pool, redis.Redis.from_url(own_redis.url()) as admin:
+        taking = pool.submit(queue.take, [BOX], wait=wait, ttl=TTL, share=1)
+        eventually(lambda: admin.info("clients")["blocked_clients"])
+        name.lead_new_to(other.url())
+        demote(own_redis, below=other)
+        with pytest.raises(QueueUnavailable):
+            taking.result()
+    queue.push(BOX, [job(1)])
+    assert queue.take([BOX], wait=wait, ttl=TTL, share=1) is not None
+
+
+def test_the_error_of_an_older_server_s_script_is_understood() -> None:
+    told = "Error running script (call to f_0): @user_script:1: -READONLY You can't write against a read only replica."
+    assert takes_no_writes(redis.ResponseError(told))
+
+
+def test_a_replica_is_not_ready_and_the_next_look_goes_where_the_name_leads(
+    named: redis.Redis, name: FaultProxy, own_redis: EmbeddedValkey, other: EmbeddedValkey
+) -> None:
+    queue = RedisJobQueue(named, clock=SystemClock())
+    queue.ping()
+    name.lead_new_to(other.url())
+    demote(own_redis, below=other)
+    with pytest.raises(QueueUnavailable, match="takes no writes"):
+        queue.ping()
+    queue.ping()
+
+
+def test_a_replica_that_takes_writes_is_ready(own_redis: EmbeddedValkey, other: EmbeddedValkey) -> None:
+    demote(own_redis, below=other)
+    with connect(own_redis.url()) as client:
+        client.config_set("replica-read-only", "no")
+        RedisJobQueue(client, clock=SystemClock()).ping()
+
+
+def test_a_user_who_may_not_ask_for_the_role_is_ready(own_redis: EmbeddedValkey) -> None:
+    with connect(own_redis.url()) as client:
+        client.execute_command("ACL", "SETUSER", "default", "-info")
+        RedisJobQueue(client, clock=SystemClock()).ping()

@@ -112,19 +112,19 @@ def test_a_wrong_url_is_refused_without_repeating_its_password() -> None:
     ],
 )
 def test_errors_of_the_driver_are_translated_with_their_cause(error: Exception) -> None:
-    with pytest.raises(QueueUnavailable, match=r"Redis: .+") as caught, translated("push jobs"):
+    with pytest.raises(QueueUnavailable, match=r"Redis: .+") as caught, translated("push jobs", connect()):
         raise error
     assert caught.value.__cause__ is error
 
 
 def test_a_server_that_turns_out_to_be_a_cluster_is_named_as_such() -> None:
     moved = redis.exceptions.MovedError("3999 10.0.0.3:6381")
-    with pytest.raises(QueueUnavailable, match="Cluster is not supported"), translated("push jobs"):
+    with pytest.raises(QueueUnavailable, match="Cluster is not supported"), translated("push jobs", connect()):
         raise moved
 
 
 def test_other_errors_pass_untranslated() -> None:
-    with pytest.raises(KeyError), translated("push jobs"):
+    with pytest.raises(KeyError), translated("push jobs", connect()):
         raise KeyError("bug")
 
 

@@ -43,7 +43,7 @@ class RedisAttempts:
             pipeline.zadd(index, {str(each.item_id): each.at.timestamp() for each in attempts})
             pipeline.expire(index, KEPT)
             pipeline.zcard(index)
-        with translated("write failed attempts"):
+        with translated("write failed attempts", self._client):
             answers = self._executed(pipeline)
             last = -1
             for box, attempts in failed.items():
@@ -53,7 +53,7 @@ class RedisAttempts:
                     self._drop(box, count - self._items)
 
     def of(self, box: str, item_id: int, uuid: str) -> list[Attempt]:
-        with translated("read failed attempts"):
+        with translated("read failed attempts", self._client):
             try:
                 found: Any = self._client.lrange(self._key(box, item_id), 0, -1)
             except ResponseError:

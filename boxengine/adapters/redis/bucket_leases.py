@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
+import redis
+
 from boxengine.adapters.redis import keys
 from boxengine.adapters.redis.connection import Arguments, milliseconds, translated
 from boxengine.adapters.redis.script import Scripts
@@ -72,7 +74,8 @@ class BucketLeases:
     A lease is touched only while it carries the hold's token.
     """
 
-    def __init__(self, scripts: Scripts) -> None:
+    def __init__(self, client: redis.Redis, scripts: Scripts) -> None:
+        self._client = client
         self._extend = scripts.register(_EXTEND)
         self._release = scripts.register(_RELEASE)
         self._leave = scripts.register(_LEAVE)
@@ -81,7 +84,7 @@ class BucketLeases:
     def extend(self, hold: Hold, *, ttl: timedelta) -> frozenset[int]:
         """Renews the leases of the hold's buckets and returns the buckets whose lease was lost."""
         arguments: Arguments = [hold.token, milliseconds(ttl), keys.bucket_lease_prefix(hold.box), *hold.buckets]
-        with translated("extend leases"):
+        with translated("extend leases", self._client):
             return frozenset(map(int, self._extend(args=arguments)))
 
     def release(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
@@ -90,20 +93,20 @@ class BucketLeases:
         if not asked:
             return frozenset()
         arguments: Arguments = [hold.token, keys.bucket_lease_prefix(hold.box), *asked]
-        with translated("release leases"):
+        with translated("release leases", self._client):
             return frozenset(
                 map(int, self._release(keys=[keys.wanted(hold.box), keys.in_work(hold.box)], args=arguments))
             )
 
     def leave(self, hold: Hold, buckets: Iterable[int]) -> None:
         """Lets the leases of these buckets expire by themselves, without their holder being taken for dead."""
-        with translated("leave leases"):
+        with translated("leave leases", self._client):
             self._leave(keys=[keys.in_work(hold.box)], args=[hold.token, *buckets])
 
     def give_way(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
         """Leaves these buckets; returns those with which somebody else has finished, which stay."""
         arguments: Arguments = [hold.token, keys.bucket_lease_prefix(hold.box), *buckets]
-        with translated("give way"):
+        with translated("give way", self._client):
             return frozenset(
                 map(int, self._give_way(keys=[keys.wanted(hold.box), keys.in_work(hold.box)], args=arguments))
             )

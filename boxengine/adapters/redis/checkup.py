@@ -28,7 +28,7 @@ class RedisCheckup:
         self._now = now
 
     def remarks(self, boxes: Sequence[Box]) -> list[Remark]:  # noqa: ARG002 - the same for all boxes
-        with translated("look Redis over"):
+        with translated("look Redis over", self._client):
             info: Any = self._client.info()
             before = self._now()
             seconds, microseconds = self._client.time()

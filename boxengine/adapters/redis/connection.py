@@ -17,6 +17,7 @@ from redis.exceptions import (
     ConnectionError,  # noqa: A004 - as redis-py has it
     MovedError,
     NoPermissionError,
+    ReadOnlyError,
     RedisError,
     TimeoutError,  # noqa: A004 - as redis-py has it
 )
@@ -120,8 +121,8 @@ def _through_sentinels(
 
 
 @contextmanager
-def translated(what: str) -> Iterator[None]:
-    """Turns errors of redis-py and of the network into ``QueueUnavailable``; ``what`` was being done."""
+def translated(what: str, client: redis.Redis) -> Iterator[None]:
+    """Turns errors of redis-py and of the network into ``QueueUnavailable``; ``what`` was being done with the client."""
     try:
         yield
     except (MovedError, AskError, ClusterCrossSlotError) as error:
@@ -131,8 +132,19 @@ def translated(what: str) -> Iterator[None]:
         reason = str(error).rstrip(".") or type(error).__name__
         raise QueueUnavailable(f"Redis: {reason}; check redis.url, and that the server runs") from error
     except RedisError as error:
+        if takes_no_writes(error):
+            client.connection_pool.disconnect(inuse_connections=False)
         hint = _NO_SCRIPTS if _refuses_scripts(error) else ""
         raise QueueUnavailable(f"Redis: cannot {what}: {str(error) or type(error).__name__}{hint}") from error
+
+
+def takes_no_writes(error: RedisError) -> bool:
+    """Whether the server is a replica, or has just become one: after a failover, its name leads to another server.
+
+    A kept connection never would. In older servers' words for a script's error, the code is in the middle.
+    """
+    told = str(error)
+    return isinstance(error, ReadOnlyError) or "READONLY" in told or "UNBLOCKED" in told
 
 
 def _refuses_scripts(error: RedisError) -> bool:

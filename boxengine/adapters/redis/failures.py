@@ -52,7 +52,7 @@ class RedisFailures:
         if not failures:
             return
         timestamp = int(self._clock.now().timestamp())
-        with translated("remember failures"):
+        with translated("remember failures", self._client):
             pipeline = self._client.pipeline(transaction=False)
             for item_id, failure in failures.items():
                 pipeline.set(keys.item_meta(box, item_id), _encode(failure, timestamp), px=milliseconds(ttl))
@@ -62,7 +62,7 @@ class RedisFailures:
         """The remembered failures by item id; one that cannot be decoded counts as forgotten."""
         if not ids:
             return {}
-        with translated("recall failures"):
+        with translated("recall failures", self._client):
             answer = self._recall(args=[keys.item_meta_prefix(box), ",".join(map(str, ids))])
         found = zip(map(int, answer[::2]), map(_decode, answer[1::2]), strict=True)
         return {item_id: failure for item_id, failure in found if failure is not None}
@@ -71,7 +71,7 @@ class RedisFailures:
         """Drops them."""
         if not ids:
             return
-        with translated("forget failures"):
+        with translated("forget failures", self._client):
             self._client.delete(*(keys.item_meta(box, item_id) for item_id in ids))
 
 

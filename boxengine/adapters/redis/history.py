@@ -71,7 +71,7 @@ class RedisHistory:
         return f"{self._prefix}boxengine:history:{box}:{span}:{number}"
 
     def _write(self, pipeline: Any) -> None:
-        with translated("write the history"):
+        with translated("write the history", self._client):
             # If another program has put something in a slot's place, it expires with the slot.
             for answer in pipeline.execute(raise_on_error=False):
                 if isinstance(answer, Exception) and not isinstance(answer, ResponseError):
@@ -81,7 +81,7 @@ class RedisHistory:
         pipeline = self._client.pipeline(transaction=False)
         for key in keys:
             pipeline.hgetall(key)
-        with translated("read the history"):
+        with translated("read the history", self._client):
             answers = pipeline.execute(raise_on_error=False)
             for answer in answers:
                 if isinstance(answer, Exception) and not isinstance(answer, ResponseError):

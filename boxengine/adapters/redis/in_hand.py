@@ -28,7 +28,7 @@ class RedisInHand:
 
     def put(self, box: Box, item: str) -> int:
         """See ``InHand.put``. Only the holder of its bucket notes an item, so reading and writing may be two steps."""
-        with translated("note the item in hand"):
+        with translated("note the item in hand", self._client):
             deaths, before = self._note(box, item)
             deaths += before != self._worker
             pipeline = self._client.pipeline()
@@ -52,5 +52,5 @@ class RedisInHand:
 
     def take_out(self, box: Box, item: str) -> None:
         """Removes the item's note, once its sending has ended, whatever the result."""
-        with translated("forget the item in hand"):
+        with translated("forget the item in hand", self._client):
             self._client.hdel(keys.in_hand(box), item)

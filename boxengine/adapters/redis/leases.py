@@ -30,16 +30,17 @@ class RedisLeases:
     """``Leases`` over Redis; ``prefix`` comes before the key of each lease."""
 
     def __init__(self, client: redis.Redis, *, prefix: str = "") -> None:
+        self._client = client
         self._prefix = prefix
         self._acquire = client.register_script(_ACQUIRE)
         self._release = client.register_script(_RELEASE)
 
     def acquire(self, name: LeaseName, token: str, *, ttl: timedelta) -> bool:
         """True if nobody held it, or ``token`` already did; it then lasts for ``ttl`` from now."""
-        with translated("take a lease"):
+        with translated("take a lease", self._client):
             return bool(self._acquire(keys=[self._prefix + keys.lease(name)], args=[token, milliseconds(ttl)]))
 
     def release(self, name: LeaseName, token: str) -> None:
         """Frees it if ``token`` holds it."""
-        with translated("free a lease"):
+        with translated("free a lease", self._client):
             self._release(keys=[self._prefix + keys.lease(name)], args=[token])

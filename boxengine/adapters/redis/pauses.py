@@ -29,7 +29,7 @@ class RedisPauses:
     def set(self, box: Box, *, polling_enabled: bool) -> None:
         """Remembers it for all workers."""
         value = "true" if polling_enabled else "false"
-        with translated("pause or resume a box"):
+        with translated("pause or resume a box", self._client):
             try:
                 self._write(box, value)
             except ResponseError as error:
@@ -40,14 +40,14 @@ class RedisPauses:
 
     def forget(self, box: Box) -> None:
         """The box follows the configuration again."""
-        with translated("forget a pause"):
+        with translated("forget a pause", self._client):
             self._client.delete(keys.pause(box))
 
     def polling_enabled(self, boxes: Sequence[Box]) -> Mapping[str, bool]:
         """By box name, for the boxes that somebody has paused or resumed; ignores keys that are not hashes."""
         if not boxes:
             return {}
-        with translated("look for paused boxes"):
+        with translated("look for paused boxes", self._client):
             if len(boxes) >= _MANY:
                 # The account may not be allowed to SORT by patterns, or another program may have taken the set's name.
                 with suppress(ResponseError):

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeVar, cast
 
 import redis
-from redis.exceptions import ResponseError
+from redis.exceptions import ReadOnlyError, ResponseError
 
 from boxengine.adapters.redis import keys
 from boxengine.adapters.redis import queue_scripts as scripts
@@ -74,12 +74,12 @@ class RedisJobQueue:
         self._seize = known.register(scripts.SEIZE)
         self._finish = known.register(scripts.FINISH)
         self._hand_back = known.register(scripts.HAND_BACK)
-        self._leases = BucketLeases(known)
+        self._leases = BucketLeases(client, known)
 
     def push(self, box: Box, jobs: Sequence[Job]) -> int:
         """Queues each job whose bucket is neither queued nor in progress; returns how many."""
         pushed = 0
-        with translated("push jobs"):
+        with translated("push jobs", self._client):
             for start in range(0, len(jobs), _JOBS_PER_CALL):
                 elements = [job.encode() for job in jobs[start : start + _JOBS_PER_CALL]]
                 arguments: Arguments = [keys.bucket_lease_prefix(box), self._stale_after, *elements]
@@ -88,7 +88,7 @@ class RedisJobQueue:
 
     def take(self, boxes: Sequence[Box], *, wait: timedelta, ttl: timedelta, share: int) -> Hold | None:
         """Waits for a job of any of the boxes, then takes more of the same box, with their leases."""
-        with translated("take jobs"):
+        with translated("take jobs", self._client):
             first = self._tried(boxes, partial(self._pop, boxes, wait))
             if first is None:
                 return None
@@ -115,7 +115,7 @@ class RedisJobQueue:
             *elements,
         ]
         until = asked_at + ttl.total_seconds()
-        with translated("take jobs"):
+        with translated("take jobs", self._client):
             answer = self._tried([box], partial(self._seize, keys=_keys(box), args=arguments))
             if answer == scripts.ALL:
                 return Hold(box, token, tuple(jobs), until, frozenset(job.bucket for job in jobs))
@@ -145,7 +145,7 @@ class RedisJobQueue:
             *held,
             *(job.encode() for job in jobs),
         ]
-        with translated("hand back jobs"):
+        with translated("hand back jobs", self._client):
             self._tried([hold.box], partial(self._hand_back, keys=_keys(hold.box), args=arguments))
 
     def give_way(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
@@ -156,7 +156,7 @@ class RedisJobQueue:
         """Somebody has finished with these buckets, on which it worked without leases."""
         elements = [job.encode() for job in jobs]
         arguments: Arguments = [keys.bucket_lease_prefix(box), self._stale_after, *elements]
-        with translated("finish with buckets"):
+        with translated("finish with buckets", self._client):
             self._tried([box], partial(self._finish, keys=_keys(box), args=arguments))
 
     def unattended(self, box: Box, buckets: Iterable[int]) -> list[int]:
@@ -164,7 +164,7 @@ class RedisJobQueue:
         asked = sorted(buckets)
         if not asked:
             return []
-        with translated("look at the leases"):
+        with translated("look at the leases", self._client):
             holders, marks = self._tried([box], partial(self._look_at, box, asked))
         now = self._clock.now().timestamp()
 
@@ -177,20 +177,28 @@ class RedisJobQueue:
 
     def in_work(self, box: Box) -> frozenset[int]:
         """The buckets whose last holder has not released them, whether it works on them or died."""
-        with translated("look at the buckets in work"):
+        with translated("look at the buckets in work", self._client):
             buckets = self._tried([box], partial(self._client.hkeys, keys.in_work(box)))
         return frozenset(int(bucket) for bucket in cast("list[bytes]", buckets) if bucket.isdigit())
 
     def state(self, box: Box) -> QueueState:
         """Length and age of the box's queue; no age where the oldest element is no job."""
-        with translated("look at the queue"):
+        with translated("look at the queue", self._client):
             length, oldest = self._tried([box], partial(self._look, box))
         return QueueState(length, _pushed_at(oldest))
 
     def ping(self) -> None:
-        """Returns if the server answers."""
-        with translated("reach Redis"):
-            self._client.ping()
+        """Returns if the server answers and takes writes."""
+        with translated("reach Redis", self._client):
+            pipeline = self._client.pipeline(transaction=False)
+            pipeline.ping()
+            pipeline.info("replication")
+            pong, role = pipeline.execute(raise_on_error=False)
+            if isinstance(pong, Exception):
+                raise pong
+            # A user without the right to ask for it (INFO) gets an error instead.
+            if isinstance(role, dict) and role.get("role") == "slave" and role.get("slave_read_only", 1):
+                raise ReadOnlyError("the server is a replica and takes no writes")
 
     def _token(self) -> str:
         """One that no other hold has, of whatever process."""

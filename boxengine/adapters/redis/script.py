@@ -10,13 +10,14 @@ import hashlib
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import redis
 from redis.exceptions import NoScriptError, ResponseError
 
-from boxengine.adapters.redis.connection import Arguments
+from boxengine.adapters.redis.connection import Arguments, takes_no_writes
 
 _FRESH = 1.0
 """Seconds. A connection that was used no longer ago is taken to be open still."""
@@ -77,6 +78,12 @@ class Scripts:
         else:
             line.client.close()
 
+    def drop_free(self) -> None:
+        """Closes the connections that nobody uses at the moment."""
+        with suppress(IndexError):
+            while True:
+                self._free.pop().drop()
+
     def _connected(self) -> _Line:
         client = self._client.client()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
         return _Line(client, client.connection)
@@ -101,8 +108,12 @@ class Script:
             except NoScriptError:
                 _answer(line.connection, ["SCRIPT", "LOAD", self._text])
                 answer = _answer(line.connection, command)
-        except ResponseError:
-            self._scripts.put(line)
+        except ResponseError as error:
+            if takes_no_writes(error):
+                line.drop()
+                self._scripts.drop_free()
+            else:
+                self._scripts.put(line)
             raise
         except BaseException:
             # The rest of this answer would be taken for that of the next call. Not every connection of redis-py closes by itself.

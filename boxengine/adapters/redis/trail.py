@@ -26,7 +26,7 @@ class RedisTrail:
         self._kept = kept
 
     def add(self, deed: Deed) -> None:
-        with translated("write the trail"):
+        with translated("write the trail", self._client):
             try:
                 self._push(deed)
             except ResponseError as error:
@@ -36,7 +36,7 @@ class RedisTrail:
                 self._push(deed)
 
     def latest(self, limit: int) -> list[Deed]:
-        with translated("read the trail"):
+        with translated("read the trail", self._client):
             try:
                 found: Any = self._client.lrange(self._key, 0, limit - 1)
             except ResponseError as error:

@@ -39,7 +39,7 @@ class RedisNotifier:
         texts = Signal.encode_all(signals)
         if not texts:
             return
-        with translated("publish wake-ups"):
+        with translated("publish wake-ups", self._client):
             pipeline = self._client.pipeline(transaction=False)
             for text in texts:
                 pipeline.publish(self._channel, text)
@@ -87,7 +87,7 @@ class RedisWakeups:
             if self._closed.is_set():
                 return []
             try:
-                with translated("listen for wake-ups"):
+                with translated("listen for wake-ups", self._client):
                     return self._listen(self._subscription or self._subscribe(), deadline)
             except BaseException:
                 self._disconnect()

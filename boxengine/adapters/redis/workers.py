@@ -32,21 +32,21 @@ class RedisWorkers:
         self._announce = client.register_script(_ANNOUNCE)
 
     def announce(self, worker: WorkerInfo, *, ttl: timedelta) -> None:
-        with translated("announce a worker"):
+        with translated("announce a worker", self._client):
             self._announce(
                 keys=[self._index, self._key(worker.id)],
                 args=[worker.id, json.dumps(encoded(worker)), milliseconds(ttl)],
             )
 
     def withdraw(self, worker_id: str) -> None:
-        with translated("withdraw a worker"):
+        with translated("withdraw a worker", self._client):
             pipeline = self._client.pipeline()
             pipeline.delete(self._key(worker_id))
             pipeline.srem(self._index, worker_id)
             pipeline.execute()
 
     def living(self) -> list[WorkerInfo]:
-        with translated("look for workers"):
+        with translated("look for workers", self._client):
             found: Any = self._client.smembers(self._index)
             members = list(found)
             names = [self._key(member.decode(errors="replace")) for member in members]

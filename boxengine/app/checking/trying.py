@@ -90,9 +90,9 @@ def _look_at_jobs(pipeline: JobPipeline, store: SqlStore) -> None:
 def _ping_redis(resolved: Resolved) -> None:
     client = redis_client(resolved.settings)
     try:
-        with translated("reach the server"):
+        with translated("reach the server", client):
             client.ping()
-        with translated("run a script"):
+        with translated("run a script", client):
             client.eval("return 1", 0)
     finally:
         client.close()

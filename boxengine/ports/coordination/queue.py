@@ -106,4 +106,4 @@ class JobQueue(Protocol):
         """Length and age of the box's queue."""
 
     def ping(self) -> None:
-        """Returns if the server answers."""
+        """Returns if the server answers and takes jobs."""
