@@ -96,7 +96,7 @@ class Supervisor:
             ) from error
         with shared as folder:
             ledgers = ProcessLedgers(Path(folder))
-            health = self._health(others=ChildProcesses(ledgers))
+            health = self._health(others=ChildProcesses(ledgers, expected=self._expected))
             loop = health.loop("supervisor", limit=timedelta(seconds=10))
             registry = CollectorRegistry()
             registry.register(NumbersCollector(ledgers, clock=SystemClock()))
@@ -109,10 +109,15 @@ class Supervisor:
                 loop.tick(pause=timedelta(seconds=LOOK_EVERY))
                 request.wait(LOOK_EVERY)
             health.stopping()
+            # While it waits for the children to stop, it makes no other progress.
+            health.forget(loop)
             code = self._stop()
             for service in services:
                 service.stop()
             return code
+
+    def _expected(self) -> list[str]:
+        return [child.name or f"{child.slot}" for child in self._children]
 
     def _tend(self, ledgers: ProcessLedgers) -> None:
         for child in self._children:

@@ -32,7 +32,7 @@ class OtherProcesses(Protocol):
         """A complaint about each loop that is behind at ``now`` (monotonic seconds)."""
 
     def not_started(self) -> Iterable[str]:
-        """The processes that run no loop yet."""
+        """The processes that run no loop, or do not run."""
 
     def missing(self, now: float) -> Iterable[str]:
         """The servers that each process needs and cannot reach at ``now`` (monotonic seconds)."""

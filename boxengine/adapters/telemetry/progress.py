@@ -7,7 +7,7 @@ machine's monotonic clock, which all processes share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from boxengine.adapters.telemetry.ledger import Ledger, ProcessLedgers
 
@@ -36,8 +36,12 @@ def missing_publisher(ledger: Ledger) -> Callable[[str, float], None]:
 class ChildProcesses:
     """For the parent's ``Health(others=...)``."""
 
-    def __init__(self, ledgers: ProcessLedgers) -> None:
+    def __init__(self, ledgers: ProcessLedgers, *, expected: Callable[[], Iterable[str]]) -> None:
+        """Args:
+        expected: the names of the processes that should run, also of those that have died or could not be started.
+        """
         self._ledgers = ledgers
+        self._expected = expected
 
     def complaints(self, now: float) -> Iterator[str]:
         """Each loop of each process that is behind at ``now``."""
@@ -47,9 +51,10 @@ class ChildProcesses:
                     yield f"{process}: {key[1]}: no progress for {now - last:.0f} s"
 
     def not_started(self) -> Iterator[str]:
-        """Each process that runs no loop yet."""
-        for process, numbers in self._ledgers.living().items():
-            if not any(key[0] == _LOOP for key in numbers):
+        """Each expected process that runs no loop yet, or does not run at all."""
+        living = self._ledgers.living()
+        for process in self._expected():
+            if not any(key[0] == _LOOP for key in living.get(process, ())):
                 yield f"{process}: not started"
 
     def missing(self, now: float) -> Iterator[str]:

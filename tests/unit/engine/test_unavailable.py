@@ -185,7 +185,7 @@ def test_a_parent_is_not_ready_while_a_child_reaches_nobody(tmp_path: Path) -> N
     ledgers = ProcessLedgers(tmp_path)
     ledger = Ledger(ledgers.path("1"))
     child = Ready(clock, publish=publisher(ledger), publish_missing=missing_publisher(ledger))
-    parent = Ready(clock, others=ChildProcesses(ledgers))
+    parent = Ready(clock, others=ChildProcesses(ledgers, expected=lambda: ["1"]))
     child.outages.failed("transport kafka of orders", GONE, needed=True)
     assert parent.reasons() == ("1: transport kafka of orders is out of reach",)
     assert parent.health.alive().ok

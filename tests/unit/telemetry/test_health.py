@@ -147,7 +147,8 @@ def test_a_worker_that_stops_is_not_ready_but_alive(clock: ManualClock) -> None:
 def test_a_parent_knows_which_loop_of_which_child_hangs(clock: ManualClock, tmp_path: Path) -> None:
     ledgers = ProcessLedgers(tmp_path)
     ledger = Ledger(ledgers.path("process 1"))
-    parent = Health(clock=clock, checks={}, others=ChildProcesses(ledgers))
+    expected = ["process 1"]
+    parent = Health(clock=clock, checks={}, others=ChildProcesses(ledgers, expected=lambda: expected))
     parent.loop("supervisor", limit=timedelta(days=1))
     assert parent.ready().reasons == ("process 1: not started",)
     child = Health(clock=clock, checks={}, publish=publisher(ledger))
@@ -163,3 +164,18 @@ def test_a_parent_knows_which_loop_of_which_child_hangs(clock: ManualClock, tmp_
     assert not parent.alive().ok
     ledgers.retire("process 1")
     assert parent.alive().ok
+
+
+def test_a_parent_is_not_ready_while_a_process_is_to_be_started(clock: ManualClock, tmp_path: Path) -> None:
+    ledgers = ProcessLedgers(tmp_path)
+    parent = Health(clock=clock, checks={}, others=ChildProcesses(ledgers, expected=lambda: ["1", "2"]))
+    parent.loop("supervisor", limit=timedelta(days=1))
+    assert parent.ready().reasons == ("1: not started", "2: not started")
+    first, second = Ledger(ledgers.path("1")), Ledger(ledgers.path("2"))
+    for ledger in (first, second):
+        Health(clock=clock, checks={}, publish=publisher(ledger)).loop("poller-0", limit=LIMIT)
+    assert parent.ready().ok
+    ledgers.retire("2")
+    assert parent.ready().reasons == ("2: not started",)
+    first.close()
+    second.close()
