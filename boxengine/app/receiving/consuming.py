@@ -78,7 +78,10 @@ class Consuming:
         self._clock = SystemClock()
         tracker = resolved.error_tracker
         self._track: ErrorTracker = report if tracker is None else GuardedTracker(tracker, fallback=report)
-        self._outages = Outages(observer=observer, error_tracker=self._track, clock=self._clock)
+        self._health: Health | None = None
+        self._outages = Outages(
+            observer=observer, error_tracker=self._track, clock=self._clock, missing=self._report_missing
+        )
         self._sources = sources(resolved, boxes)
         self._store = _connect(resolved, connections=sum(source.concurrency for source in self._sources.values()))
         self._inbox = SqlInbox(self._store)
@@ -98,7 +101,8 @@ class Consuming:
     def health(self, **options: Any) -> Health:
         """The health state that the probes report: the database, Kafka, and the consumers' progress."""
         checks = {"database": self._store.ping, "kafka": self._check_kafka}
-        return Health(clock=self._clock, checks=checks, **options)
+        self._health = Health(clock=self._clock, checks=checks, **options)
+        return self._health
 
     def worker(self, *, health: Health, services: Sequence[Service] = ()) -> Worker:
         """The consumers as a worker; stopping it commits what is stored and leaves the groups.
@@ -195,6 +199,11 @@ class Consuming:
 
     def _create_batch(self, box: Box) -> CreateBatch:
         return self._items.creator(box.name, box.type).create_batch
+
+    def _report_missing(self, what: str, reason: str | None) -> None:
+        """A parent's sources ask no broker, so its check of Kafka finds nothing: its child processes report it."""
+        if self._health is not None:
+            self._health.missing(what, reason)
 
     def _check_kafka(self) -> None:
         for _, _, source in self._consumers:

@@ -110,7 +110,7 @@ class Consumer:
             if messages:
                 self._source.acknowledge(self._store(messages))
         except SourceUnavailable as error:
-            return timedelta(seconds=self._outages.failed(self._broker, error, box=self._box))
+            return timedelta(seconds=self._outages.failed(self._broker, error, box=self._box, needed=True))
         except StoreUnavailable as error:
             return timedelta(seconds=self._outages.failed("database", error, box=self._box))
         self._outages.worked(self._broker)
