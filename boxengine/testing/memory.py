@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, event
-from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy import Connection, NestedTransaction, event
+from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.rows import Row
@@ -35,7 +35,8 @@ class MemoryBoxes(TestedBoxes):
     """The boxes of a configuration, with everything that is created kept in memory.
 
     ``create_outbox_item`` and the other create functions take any session, or ``None``. Items created through a SQLAlchemy
-    ``Session`` or ``Connection`` disappear when it rolls back, also to a savepoint. Nothing is ever written to its database.
+    ``Session`` or ``Connection`` disappear when it rolls back, also to a savepoint, or is closed without a commit. Nothing is
+    ever written to its database.
     A transport that takes ``session=`` needs a database: see ``DatabaseBoxes``.
 
     Example::
@@ -150,9 +151,11 @@ def _longest_key(model: type | None) -> int:
 
 
 class _Undoing:
-    """Calls back when the transaction or savepoint now open in a session is rolled back."""
+    """Calls back when the transaction or savepoint now open in a session ends without a commit."""
 
     def watch(self, session: Any, undo: Callable[[], None]) -> None:
+        if isinstance(session, scoped_session):
+            session = session()
         match session:
             case Session():
                 self._watch_session(session, undo)
@@ -164,32 +167,50 @@ class _Undoing:
     def _watch_session(self, session: Session, undo: Callable[[], None]) -> None:
         if not session.in_transaction():
             session.begin()  # as the INSERT would have done
-        enclosing = set(_enclosing(session.get_nested_transaction() or session.get_transaction()))
+        uncommitted = set(_enclosing(_innermost(session)))
 
-        def rolled_back(_session: Session, transaction: SessionTransaction) -> None:
-            if transaction in enclosing:
+        def committed(current: Session) -> None:
+            uncommitted.discard(_innermost(current))
+
+        def ended(_session: Session, transaction: SessionTransaction) -> None:
+            if transaction in uncommitted:
                 undo()
 
-        event.listen(session, "after_soft_rollback", rolled_back)
+        event.listen(session, "after_commit", committed)
+        event.listen(session, "after_transaction_end", ended)  # a session that is only closed tells of no rollback
 
     def _watch_connection(self, connection: Connection, undo: Callable[[], None]) -> None:
         if not connection.in_transaction():
             connection.begin()  # as the INSERT would have done
-        whole, savepoint = connection.get_transaction(), connection.get_nested_transaction()
+        whole, savepoints = connection.get_transaction(), set(_savepoints(connection))
 
         def rolled_back(current: Connection) -> None:
             if current.get_transaction() is whole:
                 undo()
 
         def to_savepoint(current: Connection, _name: str, _context: None) -> None:
-            if savepoint is not None and current.get_nested_transaction() is savepoint:
+            if current.get_nested_transaction() in savepoints:
                 undo()
 
         event.listen(connection, "rollback", rolled_back)
         event.listen(connection, "rollback_savepoint", to_savepoint)
 
 
+def _innermost(session: Session) -> SessionTransaction | None:
+    return session.get_nested_transaction() or session.get_transaction()
+
+
 def _enclosing(transaction: SessionTransaction | None) -> Iterator[SessionTransaction]:
+    """The transaction and all around it that end with a commit; those of a flush do not."""
     while transaction is not None:
-        yield transaction
+        if transaction.nested or transaction.parent is None:
+            yield transaction
         transaction = transaction.parent
+
+
+def _savepoints(connection: Connection) -> Iterator[NestedTransaction]:
+    """The innermost savepoint and all around it: one that is released leaves its rows to the next."""
+    savepoint = connection.get_nested_transaction()
+    while savepoint is not None:
+        yield savepoint
+        savepoint = savepoint._previous_nested  # noqa: SLF001 - SQLAlchemy tells it nowhere else

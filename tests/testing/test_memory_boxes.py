@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from math import nan
 from pathlib import Path
@@ -10,14 +11,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine
-from sqlalchemy.orm import Session
+from sqlalchemy import Engine, event
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 import boxengine
 from boxengine import BatchAttributes, Status, create_outbox_item
 from boxengine.errors import InvalidItem, Unavailable
 from boxengine.testing import MemoryBoxes, NotDelivered, RecordingTransport
-from tests.testing.shop import OrderOutboxItem, PaymentInboxItem, place_order
+from tests.testing.shop import Invoice, OrderOutboxItem, PaymentInboxItem, place_order
 
 NO_SESSION: Any = None
 
@@ -86,6 +87,73 @@ def test_a_connection_rolled_back_takes_its_items_and_a_later_one_does_not(boxes
                 savepoint.rollback()
             create_outbox_item(connection, OrderOutboxItem, event_key=4, payload=b"")
     assert [item.event_key for item in boxes.emitted(OrderOutboxItem)] == ["1", "4"]
+
+
+@pytest.mark.parametrize("leave", [Session.close, Session.reset, Session.invalidate])
+def test_a_session_closed_without_a_commit_takes_its_items_with_it(
+    boxes: MemoryBoxes, sqlite: Engine, leave: Callable[[Session], None]
+) -> None:
+    session = Session(sqlite)
+    place_order(session, 1, "a bicycle")
+    with session.begin_nested():
+        place_order(session, 2, "a tandem")
+    session.commit()
+    place_order(session, 3, "a unicycle")
+    with session.begin_nested():
+        place_order(session, 4, "a tricycle")
+    session.begin_nested()
+    place_order(session, 5, "a scooter")
+    leave(session)
+    assert [item.event_key for item in boxes.emitted(OrderOutboxItem)] == ["1", "2"]
+
+
+@pytest.mark.parametrize("error", [None, ValueError("sold out")])
+def test_a_with_block_left_without_a_commit_takes_its_items_with_it(
+    boxes: MemoryBoxes, sqlite: Engine, error: Exception | None
+) -> None:
+    with suppress(ValueError), Session(sqlite) as session:
+        place_order(session, 1, "a bicycle")
+        if error is not None:
+            raise error
+    with sqlite.connect() as connection:
+        create_outbox_item(connection, OrderOutboxItem, event_key=2, payload=b"")
+    assert boxes.emitted(OrderOutboxItem) == []
+
+
+def test_an_item_created_during_a_flush_stays_once_it_is_committed(boxes: MemoryBoxes, sqlite: Engine) -> None:
+    with Session(sqlite) as session:
+
+        @event.listens_for(session, "before_flush")
+        def _announce(current: Session, _context: object, _instances: object) -> None:
+            with current.begin_nested():
+                place_order(current, 1, "a bicycle")
+
+        session.add(Invoice(text="twelve"))
+        session.commit()
+    assert [item.event_key for item in boxes.emitted(OrderOutboxItem)] == ["1"]
+
+
+def test_a_scoped_session_that_rolls_back_takes_its_items_with_it(boxes: MemoryBoxes, sqlite: Engine) -> None:
+    scoped = scoped_session(sessionmaker(sqlite))
+    place_order(scoped, 1, "a bicycle")
+    scoped.commit()
+    place_order(scoped, 2, "a tandem")
+    scoped.rollback()
+    place_order(scoped, 3, "a unicycle")
+    scoped.remove()
+    assert [item.event_key for item in boxes.emitted(OrderOutboxItem)] == ["1"]
+
+
+def test_a_released_savepoint_goes_with_the_one_around_it(boxes: MemoryBoxes, sqlite: Engine) -> None:
+    with sqlite.connect() as connection, connection.begin(), connection.begin_nested() as outer:
+        with connection.begin_nested():
+            create_outbox_item(connection, OrderOutboxItem, event_key=1, payload=b"")
+        with connection.begin_nested() as beside:
+            create_outbox_item(connection, OrderOutboxItem, event_key=2, payload=b"")
+            beside.rollback()
+        assert [item.event_key for item in boxes.emitted(OrderOutboxItem)] == ["1"]
+        outer.rollback()
+    assert boxes.emitted(OrderOutboxItem) == []
 
 
 def test_a_drain_delivers_through_the_configured_transport(boxes: MemoryBoxes) -> None:
