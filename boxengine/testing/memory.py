@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Connection, NestedTransaction, event
@@ -25,6 +25,7 @@ from boxengine.ports import Attributes, Inserted, Store
 from boxengine.settings import Resolved
 from boxengine.testing.boxes import TestedBoxes
 
+T = TypeVar("T")
 COLUMNS = frozenset(
     {"uuid", "event_name", "event_key", "bucket", "options", "payload", "available_at", "dedup_key", "created_at"}
 )
@@ -34,7 +35,8 @@ COLUMNS = frozenset(
 class MemoryBoxes(TestedBoxes):
     """The boxes of a configuration, with everything that is created kept in memory.
 
-    ``create_outbox_item`` and the other create functions take any session, or ``None``. Items created through a SQLAlchemy
+    ``create_outbox_item`` and the other create functions take any session, or ``None``; ``acreate_outbox_item`` and the other
+    asynchronous ones take an asynchronous session, a fake, or ``None``. Items created through a SQLAlchemy
     ``Session`` or ``Connection`` disappear when it rolls back, also to a savepoint, or is closed without a commit. Nothing is
     ever written to its database.
     A transport that takes ``session=`` needs a database: see ``DatabaseBoxes``.
@@ -69,6 +71,12 @@ class MemoryBoxes(TestedBoxes):
             codec=getattr(model, "__payload__", None),
             max_payload=settings.max_payload_of(settings.boxes[name]),
         )
+
+    async def _created(self, session: Any, create: Callable[[Any], T]) -> T:
+        """A plain session is refused as in production; ``None`` and a test's own fake have nothing to run it in."""
+        if hasattr(session, "run_sync") or isinstance(session, Session | Connection | scoped_session):
+            return await super()._created(session, create)
+        return create(session)
 
     def _store_of(self, box: Box) -> Store:  # noqa: ARG002 - one store holds all boxes
         return self._store

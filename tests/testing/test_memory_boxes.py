@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from datetime import timedelta
@@ -15,7 +16,15 @@ from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 import boxengine
-from boxengine import BatchAttributes, Status, create_outbox_item
+from boxengine import (
+    BatchAttributes,
+    Status,
+    acreate_inbox_batch,
+    acreate_inbox_item,
+    acreate_outbox_batch,
+    acreate_outbox_item,
+    create_outbox_item,
+)
 from boxengine.errors import InvalidItem, Unavailable
 from boxengine.testing import MemoryBoxes, NotDelivered, RecordingTransport
 from tests.testing.shop import Invoice, OrderOutboxItem, PaymentInboxItem, place_order
@@ -30,6 +39,24 @@ def test_what_the_code_creates_is_seen_without_any_session(boxes: MemoryBoxes) -
     ]
     assert boxes.emitted("order_outbox_item", event_name="order_paid") == []
     assert len(boxes.emitted(OrderOutboxItem, event_key=1)) == 1
+
+
+async def _created_by_coroutines(session: Any) -> list[int]:
+    row: BatchAttributes = {"event_key": 1, "payload": b"x"}
+    return [
+        await acreate_outbox_item(session, OrderOutboxItem, event_key=1, payload=b"x"),
+        await acreate_inbox_item(session, PaymentInboxItem, event_key=1, payload=b"x"),
+        *await acreate_outbox_batch(session, OrderOutboxItem, [row]),
+        *await acreate_inbox_batch(session, PaymentInboxItem, [row]),
+    ]
+
+
+def test_coroutines_need_no_session_either_and_a_plain_one_is_refused(boxes: MemoryBoxes) -> None:
+    assert asyncio.run(_created_by_coroutines(NO_SESSION)) == [1, 1, 2, 2]
+    assert [len(boxes.emitted(model)) for model in (OrderOutboxItem, PaymentInboxItem)] == [2, 2]
+    for plain in (Session(), scoped_session(sessionmaker())):
+        with pytest.raises(InvalidItem, match="an AsyncSession is needed, not"):
+            asyncio.run(_created_by_coroutines(plain))
 
 
 def test_an_item_that_production_would_refuse_is_refused(boxes: MemoryBoxes) -> None:

@@ -126,7 +126,7 @@ class Creating(ABC):
         **attributes: Unpack[ItemAttributes[P]],
     ) -> int:
         """``create_outbox_item`` under an ``AsyncSession``."""
-        return await _run_sync(
+        return await self._created(
             session, lambda sync: self.create_outbox_item(sync, model, partition_by=partition_by, **attributes)
         )
 
@@ -139,7 +139,7 @@ class Creating(ABC):
         **attributes: Unpack[ItemAttributes[P]],
     ) -> int:
         """``create_inbox_item`` under an ``AsyncSession``."""
-        return await _run_sync(
+        return await self._created(
             session, lambda sync: self.create_inbox_item(sync, model, partition_by=partition_by, **attributes)
         )
 
@@ -152,7 +152,7 @@ class Creating(ABC):
         partition_by: Callable[[dict[str, Any]], object] | None = None,
     ) -> list[int]:
         """``create_outbox_batch`` under an ``AsyncSession``."""
-        return await _run_sync(
+        return await self._created(
             session, lambda sync: self.create_outbox_batch(sync, model, items, partition_by=partition_by)
         )
 
@@ -165,7 +165,7 @@ class Creating(ABC):
         partition_by: Callable[[dict[str, Any]], object] | None = None,
     ) -> list[int]:
         """``create_inbox_batch`` under an ``AsyncSession``."""
-        return await _run_sync(
+        return await self._created(
             session, lambda sync: self.create_inbox_batch(sync, model, items, partition_by=partition_by)
         )
 
@@ -198,20 +198,19 @@ class Creating(ABC):
         self, session: AnyAsyncSession, model: type[JobItem] | str, *, task: str, **attributes: Unpack[JobAttributes]
     ) -> int:
         """``create_job`` under an ``AsyncSession``."""
-        return await _run_sync(session, lambda sync: self.create_job(sync, model, task=task, **attributes))
+        return await self._created(session, lambda sync: self.create_job(sync, model, task=task, **attributes))
 
     async def acreate_jobs(
         self, session: AnyAsyncSession, model: type[JobItem] | str, jobs: Sequence[NewJobAttributes]
     ) -> list[int]:
         """``create_jobs`` under an ``AsyncSession``."""
-        return await _run_sync(session, lambda sync: self.create_jobs(sync, model, jobs))
+        return await self._created(session, lambda sync: self.create_jobs(sync, model, jobs))
 
-
-async def _run_sync(session: AnyAsyncSession, create: Callable[[Any], T]) -> T:
-    run_sync = getattr(session, "run_sync", None)
-    if run_sync is None:
-        raise InvalidItem(
-            f"an AsyncSession is needed, not {type(session).__name__}; with a Session or a Connection leave out the a: "
-            "create_outbox_item instead of acreate_outbox_item"
-        )
-    return cast("T", await run_sync(create))
+    async def _created(self, session: AnyAsyncSession, create: Callable[[Any], T]) -> T:
+        run_sync = getattr(session, "run_sync", None)
+        if run_sync is None:
+            raise InvalidItem(
+                f"an AsyncSession is needed, not {type(session).__name__}; with a Session or a Connection leave out the a: "
+                "create_outbox_item instead of acreate_outbox_item"
+            )
+        return cast("T", await run_sync(create))
