@@ -7,7 +7,7 @@ items. Durations and ages are in seconds.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 
@@ -164,6 +164,10 @@ class Settled:
     _: KW_ONLY
     seconds: float
     """From the claim to the commit."""
+    raised: Mapping[ItemId, BaseException] = field(default_factory=dict)
+    """What transports raised, by the item whose attempt failed by it."""
+    kept_back: Sequence[Item] = ()
+    """Items whose middleware did not call on, those that ``KeptBack`` has told of before too."""
 
 
 @dataclass(frozen=True, slots=True)

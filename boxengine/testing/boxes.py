@@ -19,7 +19,17 @@ from boxengine.engine.observation import NullTracer
 from boxengine.ports import Store
 from boxengine.settings import Resolved
 from boxengine.settings.names import box_name
-from boxengine.testing.draining import MOST_ROUNDS, Drain, Drained, Log, NotDelivered, horizon, insist, next_due
+from boxengine.testing.draining import (
+    MOST_ROUNDS,
+    Drain,
+    Drained,
+    Log,
+    NotDelivered,
+    due_items,
+    horizon,
+    insist,
+    next_due,
+)
 from boxengine.testing.emitted import Emitted
 
 
@@ -91,11 +101,14 @@ class TestedBoxes(Boxes):
 
         Raises:
             Exception: what a transport raised for an item that is still undelivered, with a note that names the item.
-            NotDelivered: an item is still undelivered, and its transport raised nothing.
+            NotDelivered: an item is still undelivered, and no transport raised anything.
         """
         named = [reader for model in models for reader in self._readers(model)]
         self._log.clear()
         self._deliver(list(dict.fromkeys(named)) or list(self.resolved.pipelines), horizon(until, self.clock))
+        for name in self._log.stopped:
+            box = self.box(name)
+            self._log.not_reached(name, due_items(box, self._rows(box), now=self.clock.now()))
         drained = self._log.drained()
         if raise_failures:
             insist(drained)
@@ -133,13 +146,13 @@ class TestedBoxes(Boxes):
         """When the next item of any of the boxes comes due, if one does by then."""
         if until is None:
             return None
-        boxes, now = [self.box(name) for name in names], self.clock.now()
+        boxes, now = [self.box(name) for name in names if name not in self._log.stopped], self.clock.now()
         moments = [next_due(box, self._rows(box), now=now, until=until) for box in boxes]
         return min((moment for moment in moments if moment is not None), default=None)
 
     def _deliver_what_is_due(self, name: str) -> bool:
         box = self.box(name)
-        if not self._rows(box):
+        if name in self._log.stopped or not self._rows(box):
             return False  # creates no transport, because one may need a server that the test does not have
         drain = self._drains.get(name)
         if drain is None:

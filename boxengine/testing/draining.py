@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeAlias
@@ -15,13 +14,15 @@ from boxengine.adapters.sql.sessions.async_session import lend
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
 from boxengine.domain.item_id import ItemId
+from boxengine.engine.attempt import reason_of
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.awaiting.wrapping import Awaiting
 from boxengine.engine.delivering.delivery import Delivery
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline
 from boxengine.engine.delivering.sizing import ROWS
-from boxengine.engine.delivering.work import Errand
+from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.observation import NullTracer
+from boxengine.errors import Unavailable
 from boxengine.ports import Store
 from boxengine.ports.events import Event, Settled
 from boxengine.testing.emitted import describe
@@ -29,6 +30,7 @@ from boxengine.testing.emitted import describe
 FOREVER = float("inf")
 MOST_ROUNDS = 1_000
 """A drain gives up after this many rounds: a transport that creates a new item for each delivered one would never end."""
+KEPT_BACK = "a middleware did not call call_next(), or did not await it"
 _Key: TypeAlias = tuple[str, ItemId]
 """A box's name and an item's id."""
 
@@ -42,12 +44,12 @@ class Endless:
 
 @dataclass(frozen=True, slots=True)
 class Undelivered:
-    """An item that a drain tried and could not deliver, and why."""
+    """An item that a drain could not deliver, and why."""
 
     item: Item
     reason: str
     error: BaseException | None = None
-    """What the transport raised last; None if it returned ``False`` or a ``Failure``."""
+    """What the transport raised last; None if it returned ``False`` or a ``Failure``, or was not called."""
 
     def __str__(self) -> str:
         return f"{describe(self.item)}: {self.reason}"
@@ -61,16 +63,17 @@ class Drained:
     """In the order of delivery."""
     discarded: tuple[Item, ...] = ()
     undelivered: tuple[Undelivered, ...] = ()
-    """Items whose last attempt failed; they are retried later, or have failed for good."""
+    """Items whose last attempt failed, which are retried later or have failed for good; those that a middleware kept back; and
+    those that are due while a receiver cannot be reached."""
 
 
 class NotDelivered(AssertionError):
-    """A drain could not deliver some items, and no transport raised: they returned ``False`` or a ``Failure``."""
+    """A drain could not deliver some items, and no transport raised: they returned ``False`` or a ``Failure``, or a middleware
+    kept the items back."""
 
 
-class Log(NullTracer):
-    """Keeps what the engine reports about the batches of all boxes, and sees what transports raise before the engine turns it
-    into a failed attempt."""
+class Log:
+    """Keeps what the engine reports about the batches of all boxes."""
 
     def __init__(self) -> None:
         self.clear()
@@ -79,10 +82,12 @@ class Log(NullTracer):
         """Forgets everything, for the next drain."""
         self._delivered: dict[_Key, Item] = {}
         self._discarded: dict[_Key, Item] = {}
-        self._failed: dict[_Key, tuple[Item, str]] = {}
-        self._raised: dict[_Key, BaseException] = {}
+        self._undelivered: dict[_Key, Undelivered] = {}
+        self.stopped: dict[str, Mapping[str, Unavailable]] = {}
+        """By box that is left alone from now on: its transports whose receivers cannot be reached, and why."""
 
     def see(self, event: Event) -> None:
+        """See ``Observer.see``."""
         if not isinstance(event, Settled):
             return
         box, settlement, by_id = event.box.name, event.settlement, {item.id: item for item in event.items}
@@ -90,29 +95,26 @@ class Log(NullTracer):
         for ids, kept in ((settlement.delivered, self._delivered), (discarded, self._discarded)):
             for item_id in ids:
                 kept[box, item_id] = by_id[item_id]
-                self._failed.pop((box, item_id), None)
+                self._undelivered.pop((box, item_id), None)
         for attempt in settlement.failed:
-            self._failed[box, attempt.id] = by_id[attempt.id], attempt.error_log
+            reason, error = attempt.error_log.partition("\n")[0], event.raised.get(attempt.id)
+            self._undelivered[box, attempt.id] = Undelivered(by_id[attempt.id], reason, error)
+        for item in event.kept_back:
+            self._undelivered[box, item.id] = Undelivered(item, KEPT_BACK)
 
-    @contextmanager
-    def sending(self, box: Box, transport: str, items: Sequence[Item]) -> Iterator[None]:  # noqa: ARG002 - the port's shape
-        try:
-            yield
-        except BaseException as error:
-            self._raised.update(((box.name, item.id), error) for item in items)
-            raise
+    def not_reached(self, box: str, items: Sequence[Item]) -> None:
+        """These items of a box that was stopped are still due."""
+        reason = "; ".join(f"{name} cannot be reached: {reason_of(why)}" for name, why in self.stopped[box].items())
+        error = next(iter(self.stopped[box].values()))
         for item in items:
-            self._raised.pop((box.name, item.id), None)
+            self._undelivered.setdefault((box, item.id), Undelivered(item, reason, error))
 
     def drained(self) -> Drained:
         """Everything since ``clear``."""
         return Drained(
             delivered=tuple(self._delivered.values()),
             discarded=tuple(self._discarded.values()),
-            undelivered=tuple(
-                Undelivered(item, reason.partition("\n")[0], self._raised.get(key))
-                for key, (item, reason) in self._failed.items()
-            ),
+            undelivered=tuple(self._undelivered.values()),
         )
 
 
@@ -123,8 +125,7 @@ class Drain:
         self, pipeline: Pipeline, *, middlewares: Middlewares, store: Store, clock: ManualClock, log: Log
     ) -> None:
         self._box = pipeline.box
-        self._store = store
-        self._clock = clock
+        self._log = log
         self._event_loop = EventLoop()
         awaiting = Awaiting(self._event_loop, lend=lend, clock=clock)
         self._delivery = Delivery(
@@ -133,21 +134,24 @@ class Drain:
             store=store,
             memory=MemoryFailures(clock=clock),
             observer=log,
-            tracer=log,
+            tracer=NullTracer(),
             clock=clock,
             error_tracker=lambda _error, /, **_context: None,
         )
 
     def deliver_what_is_due(self) -> bool:
-        """Delivers until nothing is due; returns whether that changed anything.
+        """Delivers until nothing is due, or a receiver cannot be reached; returns whether that changed anything.
 
         Raises:
             NotDelivered: there is no end to it.
-            Unavailable: a transport said that its receiver cannot be reached.
         """
         for batches in range(MOST_ROUNDS):
-            if not self._deliver_batch():
-                return batches > 0
+            report = self._deliver_batch()
+            progressed = report.claimed > 0 and report.progressed
+            if report.unreachable:
+                self._log.stopped[self._box.name] = report.unreachable
+            if report.unreachable or not progressed:
+                return progressed or batches > 0
         raise NotDelivered(
             f"box {self._box.name}: still not empty after {MOST_ROUNDS} batches; does a transport feed it?"
         )
@@ -157,13 +161,15 @@ class Drain:
         self._delivery.close()
         self._event_loop.close()
 
-    def _deliver_batch(self) -> bool:
-        """Delivers one batch; returns whether it changed anything."""
+    def _deliver_batch(self) -> Report:
         buckets = dict.fromkeys(self._box.buckets)
-        report = self._delivery.run(Errand(positions=buckets, rows=ROWS, until=FOREVER, term=Endless()))
-        for error in report.unreachable.values():
-            raise error
-        return report.claimed > 0 and report.progressed
+        return self._delivery.run(Errand(positions=buckets, rows=ROWS, until=FOREVER, term=Endless()))
+
+
+def due_items(box: Box, rows: Sequence[Row], *, now: datetime) -> list[Item]:
+    """The items of the box that could be delivered now."""
+    due = [row for row in rows if row.status == Status.PENDING and (_due(box, row) or now) <= now]
+    return [row.as_item(box, dispatched_at=now) for row in due]
 
 
 def next_due(box: Box, rows: Sequence[Row], *, now: datetime, until: datetime) -> datetime | None:

@@ -323,6 +323,93 @@ def test_a_receiver_that_cannot_be_reached_is_raised_at_once(boxes: MemoryBoxes)
         boxes.drain()
 
 
+def test_a_receiver_that_cannot_be_reached_stops_its_box_and_is_returned(boxes: MemoryBoxes) -> None:
+    receiver = RecordingTransport(answers=[None, Unavailable("no route")])
+    boxes.use_transport(OrderOutboxItem, receiver)
+    boxes.use_transport(PaymentInboxItem, RecordingTransport())
+    for number in (1, 2, 3):
+        place_order(None, number, "a bicycle")
+    later = boxes.clock.now() + timedelta(minutes=5)
+    create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=4, payload=b"", available_at=later)
+    boxes.create_inbox_item(NO_SESSION, PaymentInboxItem, event_key=5, payload=b"")
+    drained = boxes.drain(raise_failures=False)
+    assert {item.event_key for item in drained.delivered} == {"1", "5"}
+    assert [each.item.event_key for each in drained.undelivered] == ["2", "3"]
+    assert {str(each.error) for each in drained.undelivered} == {"no route"}
+    assert {each.reason for each in drained.undelivered} == {"transport cannot be reached: Unavailable: no route"}
+    assert len(receiver.items) == 2
+    assert {item.event_key for item in boxes.drain().delivered} == {"2", "3"}
+
+
+def test_a_receiver_that_stays_away_is_returned_by_every_drain(boxes: MemoryBoxes) -> None:
+    boxes.use_transport(OrderOutboxItem, RecordingTransport(answers=[Unavailable("no route")] * 100))
+    place_order(None, 1, "a bicycle")
+    for _ in range(5):
+        (undelivered,) = boxes.drain(until=timedelta(days=1), raise_failures=False).undelivered
+        assert isinstance(undelivered.error, Unavailable)
+
+
+def test_a_drain_raises_what_a_coroutine_raised_and_names_the_item(boxes: MemoryBoxes) -> None:
+    class Receiver:
+        async def __call__(self, item: Any, payload: bytes) -> bool | None:
+            if item.errors_count > 0:
+                return False
+            if payload == b"raise":
+                raise ConnectionError("the line is cut")
+            return None
+
+    boxes.use_transport(OrderOutboxItem, Receiver())
+    create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=6, payload=b"well")
+    create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=7, payload=b"raise")
+    with pytest.raises(ConnectionError, match="the line is cut") as raised:
+        boxes.drain()
+    assert "event_key='7'" in "".join(raised.value.__notes__)
+    boxes.clock.advance(timedelta(seconds=10))
+    with pytest.raises(NotDelivered):
+        boxes.drain()
+
+
+class Guard:
+    def __call__(self, item: Any, call_next: Any) -> None:
+        if item.event_key != "7":
+            call_next()
+
+
+class Forgetful:
+    async def __call__(self, item: Any, call_next: Any) -> None:
+        if item.event_key == "7":
+            call_next()
+        else:
+            await call_next()
+
+
+class BatchGuard:
+    def __call__(self, batch: Any, call_next: Any) -> None:
+        if all(item.event_key != "7" for item in batch.items):
+            call_next()
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.parametrize(
+    "around", ["item_process: [{0}.Guard]", "item_process: [{0}.Forgetful]", "batch_process: [{0}.BatchGuard]"]
+)
+def test_items_that_a_middleware_keeps_back_are_undelivered(tmp_path: Path, around: str) -> None:
+    file = tmp_path / "outbox.yml"
+    file.write_text(
+        f"outbox_items: {{sale_outbox_item: {{transports: {{log: {{}}}}}}}}\nmiddlewares: {{{around.format(__name__)}}}"
+    )
+    boxes, receiver = MemoryBoxes(boxengine.load(file).resolved), RecordingTransport()
+    boxes.use_transport("sale_outbox_item", receiver)
+    boxes.create_outbox_item(NO_SESSION, "sale_outbox_item", event_key=7, payload=b"")
+    for _ in range(2):
+        with pytest.raises(NotDelivered, match=r"event_key='7'.*: a middleware did not call call_next\(\)"):
+            boxes.drain()
+    (kept_back,) = boxes.drain(raise_failures=False).undelivered
+    assert (kept_back.item.event_key, kept_back.error) == ("7", None)
+    assert receiver.items == []
+    boxes.close()
+
+
 def test_a_dedup_key_gives_the_first_item_back(boxes: MemoryBoxes) -> None:
     first, second = (
         create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"", dedup_key="one") for _ in range(2)

@@ -192,7 +192,11 @@ class Batches:
             parts.kept_back.tell(handled.kept_back)
         if handled.recalled:
             parts.remembered.forget(handled.recalled, items, recorded)
-        parts.watch.observer.see(events.Settled(self._box, items, recorded, seconds=seconds))
+        raised = {} if handled.sent is None else handled.sent.raised
+        kept_back = handled.kept_back
+        parts.watch.observer.see(
+            events.Settled(self._box, items, recorded, seconds=seconds, raised=raised, kept_back=kept_back)
+        )
         if parts.order is not None:
             parts.order.delivered(items, recorded.delivered)
 

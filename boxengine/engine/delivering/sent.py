@@ -51,6 +51,15 @@ class Sent:
         """Whether the batch has an outcome to record."""
         return bool(self.delivered or self.failed)
 
+    @property
+    def raised(self) -> Mapping[ItemId, BaseException]:
+        """What transports raised, by the item whose attempt failed by it."""
+        return {
+            item.id: problem
+            for item, problem, where in self.failed
+            if isinstance(problem, BaseException) and where != MIDDLEWARE
+        }
+
     def out_of_reach(self, route: Route) -> bool:
         """Whether one of these transports is not called any more."""
         return bool(self.unreachable) and any(carrier.name in self.unreachable for carrier in route)
