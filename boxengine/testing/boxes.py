@@ -19,12 +19,15 @@ from boxengine.engine.observation import NullTracer
 from boxengine.ports import Store
 from boxengine.settings import Resolved
 from boxengine.settings.names import box_name
+from boxengine.testing.clock import move, present
 from boxengine.testing.draining import (
     MOST_ROUNDS,
     Drain,
     Drained,
+    Horizon,
     Log,
     NotDelivered,
+    come,
     due_items,
     horizon,
     insist,
@@ -41,7 +44,8 @@ class TestedBoxes(Boxes):
     def __init__(self, resolved: Resolved, *, clock: ManualClock) -> None:
         super().__init__(resolved, tracer=NullTracer())
         self.clock = clock
-        """The engine's clock: ``clock.advance(timedelta(minutes=5))`` lets retries come due."""
+        """The engine's clock, which stands still: ``clock.advance(timedelta(minutes=5))`` lets retries come due. If a drain finds
+        an item whose ``available_at`` has come by the real clock, it moves this one on to that."""
         self._log = Log()
         self._drains: dict[str, Drain] = {}
         self._transports: dict[str, tuple[TransportSpec, ...]] = {}
@@ -126,15 +130,16 @@ class TestedBoxes(Boxes):
         name = box_name(model)
         return self.resolved.readers(name) or [name]
 
-    def _deliver(self, names: Sequence[str], until: datetime | None) -> None:
+    def _deliver(self, names: Sequence[str], until: Horizon) -> None:
         """Delivers what is due in turns, until no box has anything more, and only then moves the clock on."""
+        self._catch_up(names)
         quiet = 0  # boxes looked at since the last delivery, its own included: what it created may be in any other
         for turn in range(MOST_ROUNDS * max(1, len(names))):
             if quiet >= len(names):
                 moment = self._next_due(names, until)
                 if moment is None:
                     return
-                self.clock.advance(moment - self.clock.now())
+                move(self.clock, to=moment)
                 quiet = 0
             quiet = 1 if self._deliver_what_is_due(names[turn % len(names)]) else quiet + 1
         busy = [name for name in names if any(row.status == Status.PENDING for row in self._rows(self.box(name)))]
@@ -142,10 +147,14 @@ class TestedBoxes(Boxes):
             f"still not empty after {MOST_ROUNDS} rounds: {', '.join(busy)}; do transports feed these boxes?"
         )
 
-    def _next_due(self, names: Sequence[str], until: datetime | None) -> datetime | None:
+    def _catch_up(self, names: Sequence[str]) -> None:
+        """Moves the clock on to what has come due since it was moved last."""
+        moments = [come(self._rows(self.box(name)), by=present(self.clock)) for name in names]
+        move(self.clock, to=max((moment for moment in moments if moment is not None), default=self.clock.now()))
+
+    def _next_due(self, names: Sequence[str], until: Horizon) -> datetime | None:
         """When the next item of any of the boxes comes due, if one does by then."""
-        if until is None:
-            return None
+        until = replace(until, delayed=max(until.delayed, present(self.clock)))  # for what transports have just created
         boxes, now = [self.box(name) for name in names if name not in self._log.stopped], self.clock.now()
         moments = [next_due(box, self._rows(box), now=now, until=until) for box in boxes]
         return min((moment for moment in moments if moment is not None), default=None)

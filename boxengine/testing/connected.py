@@ -31,6 +31,7 @@ from boxengine.errors import BoxError
 from boxengine.ports import Claim, Outlook, PendingRow, Store
 from boxengine.settings import Resolved
 from boxengine.testing.boxes import TestedBoxes
+from boxengine.testing.clock import PresentClock
 from boxengine.testing.draining import Drained
 from boxengine.testing.emitted import Emitted
 
@@ -59,9 +60,9 @@ class DatabaseBoxes(TestedBoxes):
         """Args:
         bind: a ``Session`` or ``Connection``, whose open transaction is used and left open; an ``AsyncSession``, for
             ``aemitted`` and ``adrain``; or an ``Engine``, on which each look and each batch opens its own transaction.
-        clock: None: one that starts at the present.
+        clock: None: one that starts at the present, and knows the real clock's reading; a ``ManualClock`` of your own does not.
         """
-        super().__init__(resolved, clock=clock or ManualClock(datetime.now(UTC)))
+        super().__init__(resolved, clock=clock or PresentClock())
         self._bind: Bind | None = bind
         self._tables: dict[str, Table] = {}
         self._settled: dict[str, dict[ItemId, Row]] = {}

@@ -25,6 +25,7 @@ from boxengine.engine.observation import NullTracer
 from boxengine.errors import Unavailable
 from boxengine.ports import Store
 from boxengine.ports.events import Event, Settled
+from boxengine.testing.clock import present
 from boxengine.testing.emitted import describe
 
 FOREVER = float("inf")
@@ -172,10 +173,41 @@ def due_items(box: Box, rows: Sequence[Row], *, now: datetime) -> list[Item]:
     return [row.as_item(box, dispatched_at=now) for row in due]
 
 
-def next_due(box: Box, rows: Sequence[Row], *, now: datetime, until: datetime) -> datetime | None:
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """Until when a drain delivers."""
+
+    retried: datetime
+    """Items that wait for a pause to pass."""
+    delayed: datetime
+    """Items that wait for their ``available_at``, which the application may have taken from the real clock."""
+
+
+def horizon(until: datetime | timedelta | None, clock: ManualClock) -> Horizon:
+    """``until`` as moments; None: the present."""
+    if isinstance(until, datetime):
+        return Horizon(until, until)
+    span = until or timedelta(0)
+    return Horizon(clock.now() + span, present(clock) + span)
+
+
+def next_due(box: Box, rows: Sequence[Row], *, now: datetime, until: Horizon) -> datetime | None:
     """When the next pending row of the box comes due, if that is in the future and not after ``until``."""
-    moments = [moment for row in rows if row.status == Status.PENDING and (moment := _due(box, row)) is not None]
-    return min((moment for moment in moments if now < moment <= until), default=None)
+    moments = [(_due(box, row), row.available_at) for row in rows if row.status == Status.PENDING]
+    return min(
+        (
+            due
+            for due, available_at in moments
+            if due is not None and now < due <= (until.delayed if due == available_at else until.retried)
+        ),
+        default=None,
+    )
+
+
+def come(rows: Sequence[Row], *, by: datetime) -> datetime | None:
+    """The last ``available_at`` of pending rows that has come by this moment."""
+    moments = [row.available_at for row in rows if row.status == Status.PENDING and row.available_at is not None]
+    return max((moment for moment in moments if moment <= by), default=None)
 
 
 def _due(box: Box, row: Row) -> datetime | None:
@@ -199,8 +231,3 @@ def insist(drained: Drained) -> None:
         raise NotDelivered(f"{len(drained.undelivered)} not delivered:\n{lines}")
     raising.error.add_note(f"not delivered:\n{lines}")
     raise raising.error
-
-
-def horizon(until: datetime | timedelta | None, clock: ManualClock) -> datetime | None:
-    """``until`` as a moment."""
-    return clock.now() + until if isinstance(until, timedelta) else until

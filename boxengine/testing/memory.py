@@ -24,6 +24,7 @@ from boxengine.engine.observation import NullTracer
 from boxengine.ports import Attributes, Inserted, Store
 from boxengine.settings import Resolved
 from boxengine.testing.boxes import TestedBoxes
+from boxengine.testing.clock import PresentClock
 
 T = TypeVar("T")
 COLUMNS = frozenset(
@@ -49,7 +50,10 @@ class MemoryBoxes(TestedBoxes):
     """
 
     def __init__(self, resolved: Resolved, *, clock: ManualClock | None = None) -> None:
-        super().__init__(resolved, clock=clock or ManualClock())
+        """Args:
+        clock: None: one that starts at the present, and knows the real clock's reading; a ``ManualClock`` of your own does not.
+        """
+        super().__init__(resolved, clock=clock or PresentClock())
         self._store = MemoryStore(self.clock)
 
     def _make_creator(self, name: str, model: type | None) -> Creator:

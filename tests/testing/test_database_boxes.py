@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import Engine, select
@@ -93,6 +93,16 @@ def test_retries_follow_the_clock_that_the_test_moves(engine: Engine, database_b
         assert boxes.drain(raise_failures=False).delivered == ()
         boxes.clock.advance(timedelta(seconds=10))
         assert len(boxes.drain().delivered) == 1
+
+
+def test_what_has_come_due_by_the_real_clock_goes_out(engine: Engine, database_boxes: MakeBoxes) -> None:
+    with Session(engine) as session:
+        boxes = database_boxes(session)
+        now = datetime.now(UTC)
+        for key, later in ((1, timedelta(0)), (2, timedelta(hours=1))):
+            create_outbox_item(session, OrderOutboxItem, event_key=key, payload=b"", available_at=now + later)
+        assert [item.event_key for item in boxes.drain().delivered] == ["1"]
+        assert [item.event_key for item in boxes.drain(until=timedelta(hours=1)).delivered] == ["2"]
 
 
 def test_an_engine_works_as_well(engine: Engine, database_boxes: MakeBoxes) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,11 @@ from boxengine import (
     acreate_outbox_item,
     create_outbox_item,
 )
+from boxengine.adapters.memory.clock import ManualClock
 from boxengine.errors import InvalidItem, Unavailable
-from boxengine.testing import MemoryBoxes, NotDelivered, RecordingTransport
+from boxengine.settings import Resolved
+from boxengine.testing import Drained, MemoryBoxes, NotDelivered, RecordingTransport
+from boxengine.testing.clock import PresentClock
 from tests.testing.shop import Invoice, OrderOutboxItem, PaymentInboxItem, place_order
 
 NO_SESSION: Any = None
@@ -241,6 +244,55 @@ def test_delayed_items_go_out_when_their_time_comes(boxes: MemoryBoxes) -> None:
     assert boxes.drain().delivered == ()
     boxes.clock.advance(timedelta(minutes=5))
     assert len(boxes.drain().delivered) == 1
+
+
+def test_a_moment_that_the_application_took_from_the_real_clock_is_due_once_it_has_come(boxes: MemoryBoxes) -> None:
+    class Chain:
+        def __call__(self, item: Any, payload: bytes) -> None:
+            if payload == b"first":
+                create_outbox_item(
+                    NO_SESSION, OrderOutboxItem, event_key=2, payload=b"", available_at=datetime.now(UTC)
+                )
+
+    boxes.use_transport(OrderOutboxItem, Chain())
+    create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"first", available_at=datetime.now(UTC))
+    create_outbox_item(
+        NO_SESSION, OrderOutboxItem, event_key=3, payload=b"", available_at=datetime.now(UTC) + timedelta(hours=1)
+    )
+    assert [item.event_key for item in boxes.drain().delivered] == ["1", "2"]
+    assert [item.event_key for item in boxes.drain(until=timedelta(hours=1)).delivered] == ["3"]
+
+
+def test_time_that_passes_lets_no_retry_come_due_and_is_no_advance(boxengine_resolved: Resolved) -> None:
+    real = [datetime(2026, 7, 1, tzinfo=UTC)]
+    boxes = MemoryBoxes(boxengine_resolved, clock=PresentClock(lambda: real[0]))
+    boxes.use_transport(OrderOutboxItem, RecordingTransport(answers=[False]))
+    boxes.create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"")
+    assert boxes.drain(raise_failures=False).undelivered
+    real[0] += timedelta(minutes=5)
+    assert boxes.drain() == boxes.drain(until=timedelta(seconds=9)) == Drained()
+
+    for minutes in (0, 60, 61):
+        later = real[0] + timedelta(minutes=minutes)
+        boxes.create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=minutes, payload=b"", available_at=later)
+    assert {item.event_key for item in boxes.drain().delivered} == {"0", "1"}, "five minutes later"
+    boxes.clock.advance(timedelta(hours=1))
+    assert [item.event_key for item in boxes.drain().delivered] == ["60"]
+    real[0] += timedelta(minutes=1)
+    assert [item.event_key for item in boxes.drain().delivered] == ["61"]
+    assert boxes.clock.now() == real[0] + timedelta(hours=1)
+    boxes.close()
+
+
+def test_a_clock_of_the_tests_own_does_not_know_the_real_one(boxengine_resolved: Resolved) -> None:
+    start = datetime(2020, 1, 1, tzinfo=UTC)
+    boxes = MemoryBoxes(boxengine_resolved, clock=ManualClock(start))
+    later = start + timedelta(hours=1)
+    boxes.create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"", available_at=later)
+    assert boxes.drain().delivered == ()
+    assert len(boxes.drain(until=later).delivered) == 1
+    assert boxes.clock.now() == later
+    boxes.close()
 
 
 def test_what_a_transport_creates_is_delivered_too(boxes: MemoryBoxes) -> None:
