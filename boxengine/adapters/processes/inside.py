@@ -15,7 +15,7 @@ from boxengine.domain.jobs import Held
 from boxengine.ports.job_processes import Answer, Call, FromProcess, Order, Prolonged, ToProcess
 
 WATCH = 0.25
-"""Seconds between two looks at the clock."""
+"""The longest time in seconds between two looks at the clock."""
 
 
 class WorkerLine:
@@ -53,17 +53,27 @@ class WorkerLine:
         self._held, self._until = None, float("inf")
 
     def _listen(self) -> None:
+        """Ends the process if the lease has ended and nothing has come: a worker that is suspended cannot stop anybody.
+
+        A handler's code in C may keep the interpreter to itself for longer than the lease, also between two lines of this method.
+        So the clock is read before the connection: by a later time the lease may have been prolonged unheard.
+        """
         while True:
+            now = time.monotonic()
             try:
-                message = self._connection.recv() if self._connection.poll(WATCH) else None
+                message = self._connection.recv() if self._connection.poll(self._patience(now)) else None
             except (EOFError, OSError):
                 end_all()
-            self._take(message)
-            # Of both processes the clock is the same. The worker may be suspended, and then cannot stop anybody.
-            if time.monotonic() >= self._until:
+            if message is not None:
+                self._take(message)
+            # Of both processes the clock is the same.
+            elif now >= self._until:
                 end_all()
 
-    def _take(self, message: ToProcess | None) -> None:
+    def _patience(self, now: float) -> float:
+        return max(0.0, min(WATCH, self._until - now))
+
+    def _take(self, message: ToProcess) -> None:
         match message:
             case Order():
                 self._held, self._until = message.job.held, message.until

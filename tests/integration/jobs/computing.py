@@ -55,6 +55,13 @@ def hold_the_interpreter(job: ProcessJob[Any]) -> None:
     re.match(r"(a+)+$", "a" * 80 + "b")
 
 
+def hold_the_interpreter_until_told(job: ProcessJob[Any]) -> None:
+    """Code in C that lets no other thread run until somebody writes to a pipe."""
+    pipe = os.open(job.args["until"], os.O_RDONLY)
+    job.checkpoint({"pid": os.getpid()})
+    ctypes.PyDLL(None).read(pipe, ctypes.create_string_buffer(1), 1)
+
+
 def die(job: ProcessJob[Any]) -> None:
     tell_pids(job)
     match job.args["how"]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +28,7 @@ from boxengine.ports.job_processes import (
     Prolonged,
     Raised,
     Refused,
+    Returned,
 )
 from tests.eventually import PATIENCE
 
@@ -33,6 +37,7 @@ SETUP = process.Setup(
     handlers={
         "spin": "tests.integration.jobs.computing.until_cancelled",
         "refuse": "tests.integration.jobs.computing.refusing",
+        "hold": "tests.integration.jobs.computing.hold_the_interpreter_until_told",
         "no": "tests.integration.jobs.nowhere.no",
     },
     contracts={},
@@ -41,6 +46,8 @@ SETUP = process.Setup(
 )
 START = Start(module=process.__name__, name="report-job", path=sys.path.copy(), setup=SETUP)
 LATER = time.monotonic() + 1_000_000
+LEASE = 2.0
+"""Seconds, within which a handler that may go on does so."""
 
 
 def job(task: str = "spin", args: Any = None) -> ClaimedJob:
@@ -81,6 +88,36 @@ def test_a_process_ends_itself_where_the_lease_of_its_job_ends_and_its_worker_do
         child.send(Prolonged(job().held, 0.0))
         with pytest.raises(ProcessGone, match="was killed by SIGKILL"):
             hear(child, Call)
+
+
+def test_a_handler_that_let_nobody_read_goes_on_if_its_lease_was_prolonged_meanwhile(tmp_path: Path) -> None:
+    os.mkfifo(path := tmp_path / "go-on")
+    release = os.open(path, os.O_RDWR)
+    with begun() as child:
+        child.send(Order(job("hold", {"until": str(path)}), LATER))
+        hear(child, Begun)
+        hear(child, Call)
+        child.send(Prolonged(job().held, time.monotonic() + LEASE))
+        child.send(Answer())
+        assert child.receive(LEASE) is None
+        child.send(Prolonged(job().held, LATER))
+        os.write(release, b".")
+        hear(child, Returned)
+    os.close(release)
+
+
+def test_of_several_messages_that_waited_the_last_one_tells_when_the_lease_ends() -> None:
+    with begun() as child:
+        child.send(Order(job(), LATER))
+        hear(child, Begun)
+        hear(child, Call)
+        os.kill(child.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+        for until in (0.0, 0.0, LATER):
+            child.send(Prolonged(job().held, until))
+        child.send(Answer())
+        os.kill(child.pid, signal.SIGCONT)
+        assert hear(child, Call).what == "cancelled"
 
 
 @pytest.mark.parametrize(
