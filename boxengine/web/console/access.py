@@ -15,7 +15,6 @@ import inspect
 import json
 import secrets
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -33,7 +32,7 @@ LASTS = 12 * 3600
 """How long a session lasts, in seconds."""
 _LONGEST_NAME = 80
 _TRIES, _PER_SECONDS = 20, 60.0
-"""How many wrong tokens one address may send, and within how many seconds."""
+"""How many different wrong tokens one address may send, and within how many seconds."""
 _ADDRESSES = 1_000
 """For how many addresses wrong tokens are remembered."""
 
@@ -107,7 +106,8 @@ class Access:
         self._most = Role.READ if read_only else Role.OPERATE
         self._key = _key(secret, self._tokens)
         self._clock = clock
-        self._wrong: dict[str, deque[float]] = {}
+        self._wrong: dict[str, dict[str, float]] = {}
+        """By address, the signatures of wrong tokens, and when each was first sent."""
 
     # ── who asks ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -146,17 +146,25 @@ class Access:
         return Who(printable(name) or "somebody", role) if role else None
 
     def role_of(self, token: str, address: str = "") -> Role | None:
-        """What the holder of this token may do; None: it is wrong, or this address sent too many wrong ones recently."""
+        """What the holder of this token may do; None: it is wrong, or this address sent too many wrong ones recently.
+
+        A token that is sent again and again counts once: somebody who guesses sends others, and a program with an old one shall
+        not lock out all that come through the same proxy.
+        """
         now = self._clock()
-        wrong = self._wrong.get(address)
-        if wrong is not None and len(wrong) == _TRIES and now - wrong[0] < _PER_SECONDS:
+        wrong = self._wrong.get(address, {})
+        for sent, since in list(wrong.items()):
+            if now - since >= _PER_SECONDS:
+                wrong.pop(sent, None)
+        if len(wrong) >= _TRIES:
             return None
         # Every token is compared in full, so that the time taken reveals nothing.
         found = [role for role, right in self._tokens if hmac.compare_digest(right, token.encode())]
         if not found:
             if len(self._wrong) >= _ADDRESSES and address not in self._wrong:
                 self._wrong.pop(next(iter(self._wrong)))
-            self._wrong.setdefault(address, deque(maxlen=_TRIES)).append(now)
+            # Not the token itself: it may be the right one with a slip.
+            self._wrong.setdefault(address, {}).setdefault(self._sign("wrong token", token), now)
             return None
         return max(found)
 
@@ -216,7 +224,8 @@ class Access:
         if site not in (None, "same-origin", "none"):
             return False
         origin = request.headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        # No page can set Sec-Fetch-Site. It holds behind proxies that replace Host, too.
+        if site != "same-origin" and origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
             return False
         if request.method in ("PUT", "DELETE") and (site == "same-origin" or origin is not None):
             # No form can send these, and another site's script needs a CORS preflight; sbmt-outbox's pages have no token.

@@ -114,6 +114,27 @@ def test_after_too_many_wrong_tokens_none_of_that_address_is_looked_at_for_a_whi
     assert access.role_of("right") is Role.OPERATE
 
 
+def test_a_program_that_keeps_sending_one_old_token_locks_nobody_out() -> None:
+    now = [1000.0]
+    access = Access(authentication="token", operate_token="right", clock=lambda: now[0])
+    for _ in range(1000):
+        now[0] += 0.1
+        assert access.role_of("old", "10.0.0.7") is None
+    assert access.role_of("right", "10.0.0.7") is Role.OPERATE
+
+
+def test_between_guesses_an_old_token_buys_no_further_ones() -> None:
+    now = [1000.0]
+    access = Access(authentication="token", operate_token="right", clock=lambda: now[0])
+    for number in range(19):
+        access.role_of("old")
+        access.role_of(f"wrong {number}")
+        now[0] += 2
+    assert access.role_of("right") is None
+    now[0] += 23
+    assert access.role_of("right") is Role.OPERATE, "the first one was sent more than a minute ago"
+
+
 def test_who_may_read_changes_nothing(console: Console) -> None:
     reader = console.client(READ)
     assert reader.get("/api/overview").status == 200
@@ -244,6 +265,14 @@ def test_even_with_the_right_token_a_foreign_origin_is_refused(console: Console)
     for headers in foreign:
         assert browser.post(f"{ORDERS}/polling", sent, form=True, **headers).status == 403, headers
     assert browser.post(f"{ORDERS}/polling", sent, form=True, origin="http://localhost").status == 303
+
+
+def test_behind_a_proxy_that_asks_under_another_name_the_consoles_own_pages_still_act(console: Console) -> None:
+    browser = console.client(None, host="127.0.0.1:5580")
+    browser.headers |= {"origin": "https://console.example", "sec-fetch-site": "same-origin"}
+    assert browser.sign_in(OPERATE).status == 303
+    assert browser.press(f"{ORDERS}/polling?decide=pause", f"{ORDERS}/polling", decide="pause").status == 303
+    assert browser.post(f"{ORDERS}/polling", {"decide": "pause"}, form=True).status == 403
 
 
 def test_where_anybody_may_operate_another_site_still_may_not(console: Console) -> None:
