@@ -18,7 +18,9 @@
     ├── JobRetry               a handler has asked for another attempt (``job.retry()``)
     └── Unavailable            a server did not answer; the loops wait and try again
         ├── StoreUnavailable   the database
-        │   └── StoreConflict  another transaction was in the way; nothing is wrong with the server
+        │   ├── StoreConflict  another transaction was in the way; nothing is wrong with the server
+        │   ├── StoreTooSlow   a statement took longer than it may; the server answers others
+        │   └── TableMissing   a table does not exist; the server answers for others
         ├── QueueUnavailable   Redis
         ├── SourceUnavailable  the broker that an inbox is fed from
         └── GraveUnavailable   the place where dead letters go
@@ -165,6 +167,14 @@ class StoreUnavailable(Unavailable):
 
 class StoreConflict(StoreUnavailable):
     """Another transaction was in the way (a deadlock, a lock that did not come free): trying again is all it takes."""
+
+
+class StoreTooSlow(StoreUnavailable):
+    """The database canceled a statement that took longer than it may. Others may be answered."""
+
+
+class TableMissing(StoreUnavailable):
+    """The database answered that a table does not exist. Others may be there."""
 
 
 class QueueUnavailable(Unavailable):

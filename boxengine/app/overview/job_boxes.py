@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from boxengine.app.overview.problems import LONG, Problem, Severity
+from boxengine.app.overview.problems import LONG, Problem, Severity, unread_table, useless_table
 from boxengine.app.overview.words import counted, lasting
 from boxengine.domain.jobs import JobBox, JobState
-from boxengine.errors import Unavailable
+from boxengine.errors import StoreConflict, StoreTooSlow, TableMissing, Unavailable
 from boxengine.ports import Count, WorkerInfo
 from boxengine.ports.coordination.job_pauses import JobPauses
 from boxengine.ports.people.inspection import Towards
@@ -29,6 +29,8 @@ class JobBoxView:
     box: JobBox
     counts: JobCounts | None
     """None: unknown."""
+    counted_at: datetime | None = None
+    """When the box was counted, if that was some seconds before the look; otherwise None."""
     paused: bool | None
     decided: bool | None
     """Whether a person paused or resumed it; otherwise the configuration decides."""
@@ -47,6 +49,7 @@ def look_at_jobs(
     views, outages = [], list[str]()
     for box in boxes:
         counts, running, paused, decided = None, tuple[JobRow, ...](), None, None
+        found = list[Problem]()
         try:
             told = pauses.running(box)
             paused, decided = auto_disabled if told is None else not told, told is not None
@@ -55,9 +58,14 @@ def look_at_jobs(
                 running = tuple(
                     inspector.find(box, RUNNING, start=None, towards=Towards.OLDER, limit=RUNNING_SHOWN).rows
                 )
+        except TableMissing as error:
+            found.append(useless_table(box.name, str(error)))
+        except (StoreTooSlow, StoreConflict) as error:
+            found.append(unread_table(box.name, str(error)))
         except Unavailable as error:
             outages += [str(error)] if str(error) not in outages else []
-        problems = tuple(sorted(_problems(box, counts, paused=bool(paused)), key=lambda problem: problem.severity))
+        found += _problems(box, counts, paused=bool(paused))
+        problems = tuple(sorted(found, key=lambda problem: problem.severity))
         views.append(
             JobBoxView(box=box, counts=counts, paused=paused, decided=decided, running=running, problems=problems)
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, TypeVar
 
@@ -24,7 +24,7 @@ from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.holding_back import held_back
 from boxengine.domain.item import Status
 from boxengine.domain.jobs import JobBox
-from boxengine.errors import BoxError, Unavailable
+from boxengine.errors import BoxError, StoreConflict, StoreTooSlow, TableMissing, Unavailable
 from boxengine.ports import (
     Census,
     Clock,
@@ -107,6 +107,8 @@ class BoxView:
     """The age of the oldest item that retention keeps for this subscription; None: it keeps none."""
     broken: str | None
     """Why the table is unusable; None: it is usable."""
+    unread: str | None
+    """Why some of these numbers are unknown although the database answers."""
     stranded: str | None
     """A message about pending rows in buckets that the box does not have; None: there are none."""
     problems: tuple[Problem, ...]
@@ -140,10 +142,11 @@ class Overview:
 
     @property
     def unanswered(self) -> tuple[str, ...]:
-        """Why something in this look is unknown: servers that do not answer, and boxes whose tables are unusable."""
+        """Why something in this look is unknown: servers that do not answer, and boxes whose tables are unusable or slow."""
         return (
             *self.outages,
             *(_told_of_table(view.box, view.broken) for view in self.boxes if view.broken is not None),
+            *(_told_of_table(view.box, view.unread) for view in self.boxes if view.unread is not None),
         )
 
     def box(self, name: str) -> BoxView:
@@ -192,19 +195,23 @@ class Lookout:
         asked = _Asked()
         sources = self._sources
         # Long jobs need no Redis: without other boxes, its absence is no outage.
-        workers = self._living(asked)
+        workers = asked.part(sources.workers.living) if self._boxes else []
+        of_jobs = asked.part(lambda: self._sparing.ask((_JOBS, "workers"), self._job_workers))
         pauses = asked.part(lambda: sources.pauses.polling_enabled(self._boxes))
         now = sources.clock.now()
         names = [box.name for box in self._boxes]
         lately = (asked.part(lambda: sources.history.lately(names, now=now)) if names else None) or {}
         views = tuple(self._view(box, asked, workers, pauses, lately.get(box.name)) for box in self._boxes)
         jobs, outages = self._sparing.ask((_JOBS, "counts"), self._jobs)
-        jobs = tuple(with_workers(view, _working_on(view.box, workers)) for view in jobs)
+        unknown = workers is None or (of_jobs is None and not self._boxes)
+        both = None if workers is None or of_jobs is None else (*workers, *of_jobs)
+        counted_at = self._of_another_time(self._sparing.age((_JOBS, "counts")))
+        jobs = tuple(replace(with_workers(view, _working_on(view.box, both)), counted_at=counted_at) for view in jobs)
         asked.outages += [outage for outage in outages if outage not in asked.outages]
         return Overview(
             taken_at=sources.clock.now(),
             boxes=views,
-            workers=None if workers is None else tuple(workers),
+            workers=None if unknown else (*(workers or ()), *(of_jobs or ())),
             outages=tuple(asked.outages),
             hints=tuple(_hints(views)),
             problems=_all_problems(views, jobs, asked.outages, self._sparing.ask((_SERVERS, "alarms"), self._alarms)),
@@ -214,13 +221,6 @@ class Lookout:
     def forget(self, box: Box | JobBox) -> None:
         """Makes the next look ask anew about this box, because somebody has changed it."""
         self._sparing.forget(_JOBS if isinstance(box, JobBox) else box.name)
-
-    def _living(self, asked: _Asked) -> list[WorkerInfo] | None:
-        workers = asked.part(self._sources.workers.living) if self._boxes else []
-        of_jobs = asked.part(lambda: self._sparing.ask((_JOBS, "workers"), self._job_workers))
-        if workers is None or (of_jobs is None and not self._boxes):
-            return None
-        return [*workers, *(of_jobs or ())]
 
     def _view(
         self,
@@ -263,6 +263,7 @@ class Lookout:
             if known
             else None,
             broken=asked.broken.get(box.name),
+            unread=asked.unread.get(box.name),
         )
         return BoxView(
             box=box,
@@ -279,12 +280,18 @@ class Lookout:
             lately_lasts=timedelta(seconds=60 + facts.now.timestamp() % 60),
             held_back=facts.held_back,
             broken=facts.broken,
+            unread=facts.unread,
             stranded=facts.stranded,
             problems=problems(facts),
         )
 
     def _counted_at(self, box: Box) -> datetime | None:
-        age = max(self._sparing.age((box.name, question)) for question in ("counts", "since", "stuck"))
+        return self._of_another_time(
+            max(self._sparing.age((box.name, question)) for question in ("counts", "since", "stuck"))
+        )
+
+    def _of_another_time(self, age: timedelta) -> datetime | None:
+        """The time of figures of this age, if people are told it."""
         return self._sources.clock.now() - age if age > SHOWN_FROM else None
 
     def _held_back(self, box: Box) -> timedelta | None:
@@ -320,23 +327,33 @@ class _Asked:
         self.outages: list[str] = []
         self.broken: dict[str, str] = {}
         """What is wrong with the table, by box."""
+        self.unread: dict[str, str] = {}
+        """Why the table did not answer although the database does, by box."""
 
     def part(self, ask: Callable[[], T]) -> T | None:
         try:
             return ask()
         except Unavailable as error:
-            if str(error) not in self.outages:
-                self.outages.append(str(error))
+            self._away(error)
             return None
 
     def of(self, box: Box, ask: Callable[[], T]) -> T | None:
         if box.name in self.broken:
             return None
         try:
-            return self.part(ask)
+            return ask()
+        except (StoreTooSlow, StoreConflict) as error:
+            self.unread.setdefault(box.name, str(error))
         except BoxError as error:
-            self.broken[box.name] = str(error)
-            return None
+            if isinstance(error, Unavailable) and not isinstance(error, TableMissing):
+                self._away(error)
+            else:
+                self.broken[box.name] = str(error)
+        return None
+
+    def _away(self, error: Unavailable) -> None:
+        if str(error) not in self.outages:
+            self.outages.append(str(error))
 
 
 def _told_of_table(box: Box, broken: str) -> str:

@@ -85,6 +85,8 @@ class Facts:
     held_back: timedelta | None
     """The age of the oldest item that retention keeps for this subscription; None: it keeps none."""
     broken: str | None
+    unread: str | None = None
+    """Why some of the box's numbers are unknown although the database answers."""
 
 
 def problems(facts: Facts) -> tuple[Problem, ...]:
@@ -107,6 +109,28 @@ def trouble_of(outage: str) -> Problem:
 def _told(outage: str) -> str:
     """The outage without the server's name, which already begins the sentence."""
     return outage.removeprefix("the database: ").removeprefix("Redis: ").rstrip(".")
+
+
+def useless_table(box: str, reason: str) -> Problem:
+    """The problem of a box whose table is missing, or lacks something."""
+    return Problem(
+        kind="table",
+        severity=Severity.STOPPED,
+        box=box,
+        sentence=f"{box} cannot work: {reason}",
+        advice="boxengine db check lists what the table lacks.",
+    )
+
+
+def unread_table(box: str, reason: str) -> Problem:
+    """The problem of a box of which some numbers are unknown although the database answers."""
+    return Problem(
+        kind="unread",
+        severity=Severity.SLOW,
+        box=box,
+        sentence=f"The numbers of {box} are incomplete: {reason.rstrip('.')}.",
+        advice="Workers may be well. boxengine doctor says what makes the database slow.",
+    )
 
 
 def alarm(remark: Remark) -> Problem:
@@ -144,14 +168,10 @@ def _found(facts: Facts) -> Iterator[Problem]:
     pending = facts.counts.pending if facts.counts else None
     waiting = pending is not None and pending.number > 0
     if facts.broken is not None:
-        yield Problem(
-            kind="table",
-            severity=Severity.STOPPED,
-            box=name,
-            sentence=f"{name} cannot work: {facts.broken}",
-            advice="boxengine db check lists what the table lacks.",
-        )
+        yield useless_table(name, facts.broken)
         return
+    if facts.unread is not None:
+        yield unread_table(name, facts.unread)
     if facts.paused:
         yield Problem(
             kind="paused",

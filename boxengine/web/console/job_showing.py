@@ -120,6 +120,7 @@ def box(view: JobBoxView) -> dict[str, Any]:
         "name": view.box.name,
         "type": "job",
         "paused": view.paused,
+        "counted_at": showing.moment(view.counted_at),
         "counts": None if view.counts is None else counts(view.counts),
         "workers": None if view.workers is None else [each.id for each in view.workers],
         "problems": [showing.problem(each) for each in view.problems],

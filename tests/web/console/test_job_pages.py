@@ -8,10 +8,17 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+import sqlalchemy as sa
 from msgspec import msgpack
 
 import boxengine
+from boxengine.adapters.sql.connecting.errors import translated
+from boxengine.adapters.sql.connecting.limiting import shortly
+from boxengine.app.overview import looking
+from boxengine.domain.jobs import JobBox
+from boxengine.errors import StoreUnavailable
 from boxengine.ports import WorkerInfo
+from boxengine.ports.people.jobs import JobCounts
 from boxengine.web.console import site
 from tests.eventually import eventually
 from tests.web.console.asgi import Client
@@ -247,6 +254,72 @@ def test_where_jobs_wait_and_none_runs_the_advice_says_whether_a_worker_lives(jo
     assert job_console.client().get("/api/workers").json[0]["job_boxes"] == ["report_job"]
     (box,) = job_console.client().get("/api/overview").json["jobs"]
     assert box["workers"] == ["w"]
+
+
+@pytest.fixture(params=["postgresql", "mysql"])
+def two_job_boxes(request: pytest.FixtureRequest, make_console: Callable[..., Console]) -> Console:
+    """A console with two boxes of long jobs; the tables of the second one are not there yet."""
+    name = "postgres_url" if request.param == "postgresql" else "mysql_url"
+    console = make_console(
+        request.getfixturevalue(name), JOBS + "  mail_job: {{tasks: {{export: tests.web.console.reports.export}}}}"
+    )
+    with console.engine.begin() as connection:
+        for table in ("mail_jobs_after", "mail_jobs_schedules", "mail_jobs_journal", "mail_jobs"):
+            connection.execute(sa.text(f"DROP TABLE IF EXISTS {table}"))
+    return console
+
+
+def test_a_box_without_tables_is_a_problem_of_that_box_alone(two_job_boxes: Console) -> None:
+    console, now = two_job_boxes, two_job_boxes.servers.clock.now()
+    worker = WorkerInfo(id="w", host="h", pid=1, boxes=(), threads=2, started_at=now, job_boxes=("report_job",))
+    console.app.state.site.office.workers.announce(worker, ttl=timedelta(minutes=1))
+    overview = console.client().get("/api/overview").json
+    assert overview["outages"] == []
+    (told,) = [each for each in overview["problems"] if each["kind"] == "table"]
+    assert (told["box"], told["sentence"][:27]) == ("mail_job", "mail_job cannot work: the d")
+    assert [(box["name"], box["workers"]) for box in overview["jobs"]] == [("report_job", ["w"]), ("mail_job", [])]
+    assert [each["id"] for each in overview["workers"]] == ["w"]
+    assert "mail_job cannot work" in console.browser().get("/boxes/mail-job").text
+
+
+def test_a_count_that_takes_too_long_is_a_problem_of_that_box_alone(each_job_console: Console) -> None:
+    console = each_job_console
+    office, engine = console.app.state.site.office, console.servers.store.engine
+    sleep = "pg_sleep(60)" if engine.dialect.name == "postgresql" else "sleep(60)"
+
+    def counts(box: JobBox, *, limit: int | None) -> JobCounts:
+        with translated(engine), engine.connect() as connection, shortly(connection, timedelta(milliseconds=20)):
+            raise AssertionError(connection.execute(sa.text(f"SELECT {sleep} FROM {box.table}")).all())
+
+    console.create_job()
+    office.inspector.counts = counts
+    overview = console.client().get("/api/overview").json
+    assert overview["outages"] == []
+    (told,) = [each for each in overview["problems"] if each["kind"] == "unread"]
+    assert told["sentence"].startswith("The numbers of report_job are incomplete: the database: ")
+
+
+def test_while_the_workers_of_long_jobs_are_unknown_no_box_is_said_to_have_none(job_console: Console) -> None:
+    def living() -> list[WorkerInfo]:
+        raise StoreUnavailable("the database: gone")
+
+    job_console.app.state.site.office.workers.living = living
+    overview = job_console.client().get("/api/overview").json
+    assert [box["workers"] for box in overview["jobs"]] == [None]
+    assert "no worker" not in job_console.browser().get("/").text.partition("Long jobs")[2]
+
+
+def test_figures_of_long_jobs_that_are_not_of_now_carry_their_time(
+    job_console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = job_console.browser()
+    assert job_console.client().get("/api/overview").json["jobs"][0]["counted_at"] is None
+    assert "figures" not in browser.get("/").text + browser.get(BOX).text
+    monkeypatch.setattr(looking, "SHOWN_FROM", timedelta(0))
+    job_console.app.state.site.live.now(fresh=True)
+    assert "The figures of long jobs are of" in browser.get("/").text
+    assert "the figures are of" in browser.get(BOX).text
+    assert job_console.client().get("/api/overview").json["jobs"][0]["counted_at"]
 
 
 def test_a_box_is_paused_and_resumed_on_its_page_and_by_programs(job_console: Console) -> None:

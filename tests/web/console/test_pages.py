@@ -15,7 +15,9 @@ from boxengine.adapters.redis.connection import connect
 from boxengine.adapters.redis.history import RedisHistory
 from boxengine.adapters.sql.log.moving import Mover
 from boxengine.app.overview import looking, sparing
-from boxengine.ports import Engagement, WorkerInfo
+from boxengine.domain.box import Box
+from boxengine.errors import StoreConflict, StoreTooSlow, StoreUnavailable
+from boxengine.ports import Counts, Engagement, WorkerInfo
 from boxengine.ports.people.attempts import Attempt
 from boxengine.ports.people.history import Calls, Happened, Span
 from boxengine.web.console import site
@@ -311,6 +313,26 @@ def test_what_somebody_did_shows_at_once_though_its_questions_are_asked_seldom(
     assert pending() == 1
     console.create()
     assert pending() == 1, "nobody has told the console"
+
+
+@pytest.mark.parametrize("error", [StoreTooSlow("the database: too long"), StoreConflict("the database: locked")])
+def test_a_table_that_does_not_answer_is_no_outage_of_the_database(
+    console: Console, monkeypatch: pytest.MonkeyPatch, error: StoreUnavailable
+) -> None:
+    take = console.servers.census.take
+
+    def counted(box: Box) -> Counts:
+        if box.name == "order_outbox_item":
+            raise error
+        return take(box)
+
+    monkeypatch.setattr(console.servers.census, "take", counted)
+    overview = console.client().get("/api/overview").json
+    assert overview["outages"] == []
+    assert [each["sentence"] for each in overview["problems"] if each["kind"] == "unread"] == [
+        f"The numbers of order_outbox_item are incomplete: {error}."
+    ]
+    assert [box["name"] for box in overview["boxes"] if box["counts"] is None] == ["order_outbox_item"]
 
 
 def test_figures_that_are_not_of_now_carry_their_time(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:

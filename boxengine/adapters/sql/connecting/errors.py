@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from sqlalchemy import Engine
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError, StatementError
 
+from boxengine.adapters.sql.connecting.limiting import took_too_long
 from boxengine.adapters.sql.connecting.writes import refuses_writes
-from boxengine.errors import InvalidItem, StoreConflict, StoreUnavailable
+from boxengine.errors import InvalidItem, StoreConflict, StoreTooSlow, StoreUnavailable, TableMissing
 
 REFUSALS = ("P0001", "54", "42804", "42846")
 """SQLSTATEs, or their classes, that PostgreSQL does not count to data and integrity though the row is to blame: a
@@ -22,6 +23,7 @@ CONFLICTS = frozenset({1205, 1213})
 """MySQL and MariaDB: a lock wait that timed out, a deadlock."""
 CONFLICT_STATES = frozenset({"40001", "40P01", "55P03"})
 """The same for PostgreSQL."""
+_NO_SUCH_TABLE, _NO_SUCH_TABLE_STATE = 1146, "42P01"
 _GONE = (
     "the server was restarted, it ended a connection that was silent for too long (wait_timeout), or it refused a packet over "
     "its max_allowed_packet: see the server's log, and raise the limit that it names"
@@ -29,11 +31,11 @@ _GONE = (
 _LOCKED = "somebody has locked the table, a migration perhaps; tried again"
 _NO_TABLE = "boxengine db create makes the tables of the boxes"
 _NO_SERVER = "check database.url, and that the server runs"
-_NEXT_STEPS_BY_STATE = {"55P03": _LOCKED, "42P01": _NO_TABLE}
+_NEXT_STEPS_BY_STATE = {"55P03": _LOCKED, _NO_SUCH_TABLE_STATE: _NO_TABLE}
 """The same by SQLSTATE, for PostgreSQL."""
 _NEXT_STEPS = {
     0: f"the connection was closed: {_GONE}",
-    1146: _NO_TABLE,
+    _NO_SUCH_TABLE: _NO_TABLE,
     1153: "raise max_allowed_packet on the server, or keep payloads below it with max_payload_bytes",
     1205: "another transaction held the rows, or the table, for too long; tried again",
     1213: "two transactions waited for each other; tried again",
@@ -76,6 +78,10 @@ def _unavailable(error: BaseException) -> StoreUnavailable:
     number, state = next(iter(error.args), None), getattr(error, "sqlstate", None)
     if number in CONFLICTS or state in CONFLICT_STATES:
         return StoreConflict(sentence(error))
+    if number == _NO_SUCH_TABLE or state == _NO_SUCH_TABLE_STATE:
+        return TableMissing(sentence(error))
+    if took_too_long(error):
+        return StoreTooSlow(sentence(error))
     return StoreUnavailable(sentence(error))
 
 

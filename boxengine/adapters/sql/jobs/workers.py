@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from boxengine.adapters.sql.jobs.rows import short
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.adapters.worker_entry import decoded, encoded
 from boxengine.domain.jobs import JobBox
+from boxengine.errors import TableMissing
 from boxengine.ports import WorkerInfo
 
 OF_WORKERS = -1
@@ -61,15 +63,18 @@ class SqlJobWorkers:
                 connection.execute(delete(journal).where(_is(journal, entry)))
 
     def living(self) -> list[WorkerInfo]:
-        """See ``Workers``. One statement for each box."""
+        """See ``Workers``. One statement for each box. Where a box has no table, nobody has announced himself."""
         found: dict[str, WorkerInfo] = {}
-        with translated(self._jobs.engine), self._jobs.engine.connect() as connection:
-            for box in self._boxes:
-                for said, left in connection.execute(_said(self._jobs.rows(box).journal)):
-                    worker = decoded(said)
-                    if worker is not None and -float(left) < _ttl(said):
-                        found[worker.id] = worker
+        for box in self._boxes:
+            with suppress(TableMissing):
+                found |= {worker.id: worker for worker in self._living_of(box)}
         return sorted(found.values(), key=lambda worker: (worker.started_at, worker.id))
+
+    def _living_of(self, box: JobBox) -> list[WorkerInfo]:
+        with translated(self._jobs.engine), self._jobs.engine.connect() as connection:
+            entries = connection.execute(_said(self._jobs.rows(box).journal)).all()
+        said = [(decoded(payload), -float(left) < _ttl(payload)) for payload, left in entries]
+        return [worker for worker, lives in said if worker is not None and lives]
 
 
 def _is(journal: Table, entry: int) -> Any:
