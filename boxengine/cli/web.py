@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from boxengine.app.boxes import Boxes
 
 PORT = 5580
+_PREFIX = re.compile(r"(/(?!\.\.?(/|$))[A-Za-z0-9._~-]+)+/?")
 MEASURED_EVERY = 15.0
 """Seconds between two measurements of the oldest waits for the charts, even while nobody watches."""
 
@@ -25,6 +27,9 @@ def web(
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0: a free one.")] = PORT,
     read_only: Annotated[bool, typer.Option("--read-only", help="Forbid all changes.")] = False,
+    root_path: Annotated[
+        str, typer.Option("--root-path", metavar="PATH", help="Prefix that a proxy removes from paths: /boxengine.")
+    ] = "",
 ) -> None:
     """Serve the console: what is stuck, why, and what to press. Until SIGTERM or SIGINT.
 
@@ -34,14 +39,16 @@ def web(
 
     Examples: boxengine web; boxengine web --port 8080 --read-only
     """
+    if root_path and not _PREFIX.fullmatch(root_path):
+        raise typer.BadParameter(f"expected a path such as /boxengine, got {root_path!r}", param_hint="--root-path")
     options = globals_of(context)
     options.configure_logs()
     boxes = options.boxes()
     options.configure_logs(boxes)
-    _serve(boxes, host, port, read_only=read_only)
+    _serve(boxes, host, port, read_only=read_only, root_path=root_path.rstrip("/"))
 
 
-def _serve(boxes: Boxes, host: str, port: int, *, read_only: bool) -> None:
+def _serve(boxes: Boxes, host: str, port: int, *, read_only: bool, root_path: str) -> None:
     import signal  # noqa: PLC0415 - see Globals.boxes
     import socket  # noqa: PLC0415
 
@@ -87,6 +94,7 @@ def _serve(boxes: Boxes, host: str, port: int, *, read_only: bool) -> None:
             lifespan="off",
             timeout_graceful_shutdown=2,
             server_header=False,
+            root_path=root_path,
         )
     )
 

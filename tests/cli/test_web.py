@@ -77,6 +77,23 @@ def test_a_token_of_the_configuration_is_not_printed(project: Project) -> None:
         eventually(lambda: answers(url, "/api/overview", TOKEN) == 200)
 
 
+def test_behind_a_proxy_that_strips_a_prefix_links_and_cookies_have_it(project: Project) -> None:
+    with serving(project, "--root-path", "/tools/boxengine/") as (_, url, _told):
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(url + "/login", timeout=10) as answer:
+            page, cookie = answer.read().decode(), answer.headers["set-cookie"]
+        links = re.findall(r'(?:href|src|action)="(/[^"]*)"', page)
+        assert links
+        assert [link for link in links if not link.startswith("/tools/boxengine/")] == []
+        assert "path=/tools/boxengine;" in f"{cookie.lower()};"
+
+
+@pytest.mark.parametrize("wrong", ["boxengine", "/a b", "/a;b", "//evil", "/../x", "/ü"])
+def test_a_prefix_that_is_no_path_is_refused(project: Project, wrong: str) -> None:
+    project.call("web", "--root-path", wrong, expect=2)
+    assert "--root-path" in project.errors
+
+
 def test_a_port_that_is_taken_is_said_in_a_line(project: Project) -> None:
     with serving(project) as (_, url, _told):
         port = url.rpartition(":")[2]
