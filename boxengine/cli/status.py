@@ -136,7 +136,10 @@ class _Look:
         if self._jobs is not None:
             of_jobs = self._jobs.rows(self.problems)
             workers = self._living() if of_jobs else []
-            rows += [{**row, "workers": _those_of(row["box"], workers)} for row in of_jobs]
+            # Without its table, a box has no place where workers could have announced themselves.
+            rows += [
+                {**row, "workers": None if row["ready"] is None else _those_of(row["box"], workers)} for row in of_jobs
+            ]
         return rows
 
     def _living(self) -> list[WorkerInfo] | None:

@@ -264,7 +264,7 @@ def two_job_boxes(request: pytest.FixtureRequest, make_console: Callable[..., Co
         request.getfixturevalue(name), JOBS + "  mail_job: {{tasks: {{export: tests.web.console.reports.export}}}}"
     )
     with console.engine.begin() as connection:
-        for table in ("mail_jobs_after", "mail_jobs_schedules", "mail_jobs_journal", "mail_jobs"):
+        for table in ("mail_jobs_after", "mail_jobs_schedules", "mail_jobs_events", "mail_jobs"):
             connection.execute(sa.text(f"DROP TABLE IF EXISTS {table}"))
     return console
 
