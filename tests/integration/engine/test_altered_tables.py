@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from datetime import timedelta
+
 import pytest
 
 from boxengine.adapters.sql.delivering.store import SqlStore
@@ -147,3 +150,20 @@ def test_a_table_that_cannot_serve_any_more_is_told_once_and_nothing_of_it_is_se
     rig.execute(f"DROP TABLE {box.table}")
     with pytest.raises(SchemaMismatch):
         store.poll(box, [0], 1)
+
+
+@pytest.mark.parametrize(("type_", "largest"), [("integer", 2**31 - 1), ("bigint", 2**63 - 1)])
+@ON_POSTGRESQL
+def test_a_pause_with_jitter_is_the_domains_up_to_the_largest_id(make_rig: MakeRig, type_: str, largest: int) -> None:
+    rig = make_rig(box={"max_retries": 5, "minimal_retry_interval": 100, "jitter_retry_interval": 1.0})
+    alter(rig, f"ALTER COLUMN id TYPE {type_}")
+    box, ago = rig.box(), timedelta(seconds=52)
+    ids = [rig.insert(id=largest - step, errors_count=1, processed_at=rig.now() - ago) for step in range(20)]
+    assert box.backoff is not None
+    expected = {row for row in ids if box.backoff.pause(1, row) <= ago}
+    with (
+        closing(database.connect_store(rig.boxes.resolved.settings)) as store,
+        store.claims(box).open({0: None}, 100) as claim,
+    ):
+        assert {item.id for item in claim.items} == expected
+    assert 0 < len(expected) < len(ids)

@@ -119,7 +119,7 @@ class PostgresTexts:
                 f"power({backoff.multiplier}::float8, least({self.errors(row)} - 1, {_MAX_EXPONENT})))"
             )
             if backoff.jitter:
-                seconds += f" * (1 - {backoff.jitter} * ({row}.id * {JITTER_STRIDE} %% 1000) / 1000.0)"
+                seconds += f" * (1 - {backoff.jitter} * ({row}.id %% 1000 * {JITTER_STRIDE} %% 1000) / 1000.0)"
             parts.append(
                 f"({self.errors(row)} = 0 OR {row}.processed_at IS NULL OR "
                 f"{row}.processed_at <= {self._now} - make_interval(secs => {seconds}))"

@@ -13,7 +13,7 @@ CROSS JOIN LATERAL
      AND t.bucket <= held.bucket
      AND ((t.errors_count = 0
            OR t.processed_at IS NULL
-           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64))) * (1 - 0.5 * (t.id * 7919 % 1000) / 1000.0)))
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64))) * (1 - 0.5 * (t.id % 1000 * 7919 % 1000) / 1000.0)))
           AND (t.available_at IS NULL
                OR t.available_at <= now()))
    ORDER BY t.bucket,
@@ -35,7 +35,7 @@ CROSS JOIN LATERAL
      AND t.bucket <= held.bucket
      AND ((t.errors_count = 0
            OR t.processed_at IS NULL
-           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64))) * (1 - 0.5 * (t.id * 7919 % 1000) / 1000.0)))
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64))) * (1 - 0.5 * (t.id % 1000 * 7919 % 1000) / 1000.0)))
           AND (t.available_at IS NULL
                OR t.available_at <= now()))
      AND t.errors_count = 0
@@ -57,7 +57,7 @@ CROSS JOIN LATERAL
      AND t.bucket <= held.bucket
      AND ((t.errors_count = 0
            OR t.processed_at IS NULL
-           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64))) * (1 - 0.5 * (t.id * 7919 % 1000) / 1000.0)))
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64))) * (1 - 0.5 * (t.id % 1000 * 7919 % 1000) / 1000.0)))
           AND (t.available_at IS NULL
                OR t.available_at <= now()))
    ORDER BY t.bucket,
@@ -104,7 +104,7 @@ CROSS JOIN LATERAL
      AND t.bucket <= held.bucket
      AND ((t.errors_count = 0
            OR t.processed_at IS NULL
-           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64))) * (1 - 0.5 * (t.id * 7919 % 1000) / 1000.0)))
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64))) * (1 - 0.5 * (t.id % 1000 * 7919 % 1000) / 1000.0)))
           AND (t.available_at IS NULL
                OR t.available_at <= now()))
    ORDER BY t.bucket,
@@ -146,7 +146,7 @@ CROSS JOIN LATERAL
      AND t.bucket <= held.bucket
      AND ((t.errors_count = 0
            OR t.processed_at IS NULL
-           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64))) * (1 - 0.5 * (t.id * 7919 % 1000) / 1000.0)))
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64))) * (1 - 0.5 * (t.id % 1000 * 7919 % 1000) / 1000.0)))
           AND (t.available_at IS NULL
                OR t.available_at <= now()))
    ORDER BY t.bucket,
