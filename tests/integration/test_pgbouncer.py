@@ -126,9 +126,10 @@ def test_nothing_of_a_worker_stays_with_the_pooled_connections(
         assert pooled.execute(text("SELECT count(*) FROM pg_listening_channels()")).scalar_one() == 0
 
 
+@pytest.mark.parametrize("comments", [False, True])
 @pytest.mark.parametrize("storage", ["table", "log"])
 def test_no_server_stays_with_a_worker_that_has_committed(
-    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, storage: str
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, storage: str, comments: bool
 ) -> None:
     # The driver sends a Flush behind the last Sync of a pipeline. A busy machine may send it after the answers have come.
     fetch = BasePipeline._fetch_gen
@@ -139,7 +140,7 @@ def test_no_server_stays_with_a_worker_that_has_committed(
         return fetch(self, flush=flush)
 
     monkeypatch.setattr(BasePipeline, "_fetch_gen", late)
-    rig = make_rig(options={"pool_size": 1}, box={"storage": storage})
+    rig = make_rig(options={"pool_size": 1}, box={"storage": storage}, connection={"comments": comments})
     rig.carry(Receiver())
     rig.create(*range(10))
     rig.deliver(10)

@@ -11,7 +11,7 @@ from psycopg import pq
 
 
 class RecordingCursor:
-    """Stands in for psycopg's and PyMySQL's cursors, and for psycopg's connection."""
+    """Stands in for psycopg's and PyMySQL's cursors, psycopg's connection, and libpq's."""
 
     def __init__(self, *answers: Sequence[Any], sets: Sequence[list[Any]] = ()) -> None:
         """Args:
@@ -23,7 +23,7 @@ class RecordingCursor:
         self._answers = list(answers)
         self._sets = list(sets)
         self.connection: Any = self
-        self.pgconn = SimpleNamespace(exec_=self._exec)
+        self.pgconn: Any = self
 
     def execute(self, text: str, _values: object = None, **_options: object) -> RecordingCursor:
         self.texts.append(text)
@@ -54,6 +54,6 @@ class RecordingCursor:
     def rollback(self) -> None:
         self.texts.append("ROLLBACK")
 
-    def _exec(self, text: bytes) -> Any:
+    def exec_(self, text: bytes) -> Any:
         self.texts += text.decode().split("; ")
         return SimpleNamespace(status=pq.ExecStatus.TUPLES_OK)

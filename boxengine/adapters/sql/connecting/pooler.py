@@ -8,9 +8,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import psycopg
+from psycopg.pq.abc import PGconn
 
-_FOUND: WeakKeyDictionary[psycopg.Connection[Any], bool] = WeakKeyDictionary()
-"""What ``is_pooled`` has found out."""
+_FOUND: WeakKeyDictionary[PGconn, bool] = WeakKeyDictionary()
+"""What ``is_pooled`` has found out, by libpq's connection: what adds comments wraps psycopg's anew each time."""
 
 
 def is_pooled(connection: psycopg.Connection[Any]) -> bool:
@@ -18,13 +19,13 @@ def is_pooled(connection: psycopg.Connection[Any]) -> bool:
 
     This cannot tell a pooler by session, which would be harmless, from one by transaction.
     """
-    known = _FOUND.get(connection)
+    known = _FOUND.get(connection.pgconn)
     if known is None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_backend_pid()", prepare=False)
             row = cursor.fetchone()
         connection.rollback()
-        known = _FOUND[connection] = row is not None and row[0] != connection.info.backend_pid
+        known = _FOUND[connection.pgconn] = row is not None and row[0] != connection.info.backend_pid
     return known
 
 
@@ -37,7 +38,7 @@ def committing(connection: psycopg.Connection[Any]) -> Iterator[None]:
     the server away, gives the client another one for the Flush, which is never answered, and does not take it back: with few
     servers, all other clients wait (seen with PgBouncer 1.18).
     """
-    pooled = _FOUND.get(connection, False)
+    pooled = _FOUND.get(connection.pgconn, False)
     with connection.pipeline():
         yield
         if not pooled:
