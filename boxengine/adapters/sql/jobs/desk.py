@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Select, func, select, update
@@ -46,24 +47,13 @@ class SqlJobDesk:
             return {**found, "after": after, "events": [dict(event) for event in events]}
 
     def cancel(self, box: JobBox, which: JobFilter) -> int:
-        rows, changed = self._jobs.rows(box), 0
-        while True:
-            with short(self._jobs.engine) as connection:
-                part = _cancel_queued(connection, rows, which)
-            changed += part
-            if part < AT_ONCE:
-                break
+        rows = self._jobs.rows(box)
+        changed = self._in_parts(partial(_cancel_queued, rows=rows, which=which))
         with short(self._jobs.engine) as connection:
             return changed + _ask_to_stop(connection, rows, which)
 
     def retry(self, box: JobBox, which: JobFilter) -> int:
-        rows, changed = self._jobs.rows(box), 0
-        while True:
-            with short(self._jobs.engine) as connection:
-                part = _retry(connection, rows, which)
-            changed += part
-            if part < AT_ONCE:
-                return changed
+        return self._in_parts(partial(_retry, rows=self._jobs.rows(box), which=which))
 
     def stat(self, box: JobBox) -> JobStat:
         rows = self._jobs.rows(box)
@@ -93,6 +83,23 @@ class SqlJobDesk:
             finished=finished,
         )
 
+    def _in_parts(self, change: Callable[..., builtins.list[int]]) -> int:
+        """Changes jobs in the order of their ids, one part after the other; returns how many.
+
+        Workers go on meanwhile: a job of an earlier part may be in its old state again, and must not be changed twice.
+
+        Args:
+            change: changes the first jobs behind the id ``after``, and returns their ids.
+        """
+        changed, after = 0, 0
+        while True:
+            with short(self._jobs.engine) as connection:
+                part = change(connection, after=after)
+            changed += len(part)
+            if len(part) < AT_ONCE:
+                return changed
+            after = part[-1]
+
 
 def _filtered(query: Select[Any], rows: JobRows, which: JobFilter) -> Select[Any]:
     jobs = rows.jobs.c
@@ -107,24 +114,26 @@ def _filtered(query: Select[Any], rows: JobRows, which: JobFilter) -> Select[Any
     return query
 
 
-def _locked(connection: Connection, rows: JobRows, which: JobFilter, *states: JobState) -> builtins.list[Any]:
+def _locked(
+    connection: Connection, rows: JobRows, which: JobFilter, *states: JobState, after: int
+) -> builtins.list[Any]:
     jobs = rows.jobs.c
-    query = select(jobs.id, jobs.lock_key, jobs.waits).where(rows.is_in(*states))
+    query = select(jobs.id, jobs.lock_key, jobs.waits).where(rows.is_in(*states), jobs.id > after)
     query = _filtered(query, rows, which).order_by(jobs.id).limit(AT_ONCE).with_for_update()
     return builtins.list(connection.execute(query))
 
 
-def _cancel_queued(connection: Connection, rows: JobRows, which: JobFilter) -> int:
-    found = _locked(connection, rows, which, JobState.QUEUED)
+def _cancel_queued(connection: Connection, *, rows: JobRows, which: JobFilter, after: int) -> builtins.list[int]:
+    found = _locked(connection, rows, which, JobState.QUEUED, after=after)
+    ids = [row.id for row in found]
     if found:
-        ids = [row.id for row in found]
         values = {"status": str(JobState.CANCELED), "cancel_requested": True, "finished_at": clock_now()}
         connection.execute(update(rows.jobs).where(rows.jobs.c.id.in_(ids)).values(values))
         followers.canceled(connection, rows, [row.id for row in found if row.waits == Waits.JOBS])
         # One that had been let go for its key, and now will not run, passes its turn on.
         rows.let_go(connection, {row.lock_key for row in found if row.waits == Waits.NOTHING})
         rows.tell(connection, [(job_id, EventKind.CANCELED, {"by": "hand"}) for job_id in ids])
-    return len(found)
+    return ids
 
 
 def _ask_to_stop(connection: Connection, rows: JobRows, which: JobFilter) -> int:
@@ -136,10 +145,9 @@ def _ask_to_stop(connection: Connection, rows: JobRows, which: JobFilter) -> int
     return len(ids)
 
 
-def _retry(connection: Connection, rows: JobRows, which: JobFilter) -> int:
-    found = _locked(connection, rows, which, *FINAL)
-    if found:
-        ids = [row.id for row in found]
+def _retry(connection: Connection, *, rows: JobRows, which: JobFilter, after: int) -> builtins.list[int]:
+    ids = [row.id for row in _locked(connection, rows, which, *FINAL, after=after)]
+    if ids:
         values = {
             "status": str(JobState.QUEUED),
             "waits": int(Waits.NOTHING),
@@ -151,4 +159,4 @@ def _retry(connection: Connection, rows: JobRows, which: JobFilter) -> int:
         connection.execute(update(rows.jobs).where(rows.jobs.c.id.in_(ids)).values(values))
         followers.wait_again(connection, rows, ids)
         rows.tell(connection, [(job_id, EventKind.REQUEUE, {"by": "hand"}) for job_id in ids])
-    return len(found)
+    return ids

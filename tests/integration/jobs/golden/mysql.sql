@@ -444,7 +444,8 @@ SELECT report_jobs.id,
        report_jobs.waits
 FROM report_jobs
 WHERE report_jobs.status = 'queued'
-  AND report_jobs.id IN (%(id_1_1)s)
+  AND report_jobs.id > %(id_1)s
+  AND report_jobs.id IN (%(id_2_1)s)
 ORDER BY report_jobs.id
 LIMIT %(param_1)s
 FOR
@@ -497,6 +498,7 @@ WHERE report_jobs.status IN ('succeeded',
                              'failed',
                              'canceled',
                              'lost')
+  AND report_jobs.id > %(id_1)s
   AND report_jobs.status = 'canceled'
 ORDER BY report_jobs.id
 LIMIT %(param_1)s

@@ -763,7 +763,8 @@ SELECT report_jobs.id,
        report_jobs.waits
 FROM report_jobs
 WHERE report_jobs.status = 'queued'
-  AND report_jobs.id IN (%(id_1_1)s::BIGINT)
+  AND report_jobs.id > %(id_1)s::BIGINT
+  AND report_jobs.id IN (%(id_2_1)s::BIGINT)
 ORDER BY report_jobs.id
 LIMIT %(param_1)s::INTEGER
 FOR
@@ -816,6 +817,7 @@ WHERE report_jobs.status IN ('succeeded',
                              'failed',
                              'canceled',
                              'lost')
+  AND report_jobs.id > %(id_1)s::BIGINT
   AND report_jobs.status = 'canceled'
 ORDER BY report_jobs.id
 LIMIT %(param_1)s::INTEGER
