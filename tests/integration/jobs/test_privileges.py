@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, create_engine, event, text
 
 import boxengine
 from boxengine.app.boxes import load_for_worker
@@ -66,3 +66,17 @@ def test_the_applications_and_the_workers_privileges_are_enough(shop: Shop, tmp_
             assert shop.becomes(first, JobState.SUCCEEDED)
             assert shop.becomes(later, JobState.SUCCEEDED)
         assert again == first
+
+
+def test_they_are_enough_where_somebody_else_has_created_the_job_in_the_same_moment(shop: Shop) -> None:
+    others: list[int] = []
+
+    def create_first(*_: object) -> None:
+        if not others:
+            others.append(shop.create("export", args={"rows": 1}, idempotency_key="once"))
+
+    with account(shop, "app", APPLICATION) as application:
+        event.listen(application, "savepoint", create_first)
+        with application.begin() as connection:
+            mine = shop.boxes.create_job(connection, ReportJob, task="export", args={"rows": 1}, idempotency_key="once")
+    assert [mine] == others

@@ -93,8 +93,11 @@ class SqlNewJobs:
     def _known(self, connection: Connection, key: str, *, latest: bool = False) -> int | None:
         jobs = self._rows.jobs.c
         query = select(jobs.id).where(jobs.idempotency_key == key)
-        # A transaction of REPEATABLE READ sees what came after its beginning only in a locking read.
-        return connection.scalar(query.with_for_update(read=True) if latest else query)
+        if latest and connection.dialect.name != "postgresql":
+            # A transaction of REPEATABLE READ sees what came after its beginning only in a locking read. PostgreSQL's does not
+            # see it there either, and such a read would need a privilege that an application does not need otherwise.
+            query = query.with_for_update(read=True)
+        return connection.scalar(query)
 
 
 def _soon(job: NewJob) -> bool:
