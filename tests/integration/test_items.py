@@ -387,6 +387,8 @@ def test_an_old_table_shows_its_rows_and_takes_every_action(
     assert (shown.event_key, shown.payload, shown.options, shown.error_log) == ("2", b"hi", None, None)
     assert isinstance(shown.created_at, datetime)
     assert shown.created_at.isoformat() == "2026-02-03T04:05:06+00:00"
+    wanted = ItemFilter(uuid="018f1e1e-0000-7000-8000-000000000002")
+    assert items.ids(BOX, wanted, after=0, limit=9) == [2]
     for n, action in enumerate(Action, start=1):
         which = ItemFilter(event_key=str(n), created_from=shown.created_at)
         assert actions.run(BOX, action, which) == Tally(changed=1, left=0)

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import Engine, NullPool, create_engine, event, text
 
+from boxengine.adapters.sql.creating import known_rows
 from boxengine.adapters.sql.creating.insert import SqlRows
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.making import schema
@@ -93,6 +94,34 @@ def test_an_inbox_knows_a_message_by_its_uuid_too_as_old_tables_have_no_dedup_ke
     assert insert(engine, INBOX, given)[1] == old
     with closing(SqlStore(engine)) as store:
         assert "dedup_key" not in SqlInbox(store).columns(INBOX)
+
+
+def test_a_message_is_known_by_its_uuid_where_the_table_keeps_it_as_text(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text(f"ALTER TABLE {INBOX.table} DROP COLUMN dedup_key"))
+        if engine.dialect.name == "postgresql":
+            connection.execute(text(f"ALTER TABLE {INBOX.table} ALTER COLUMN uuid TYPE varchar"))
+    known = uuid4()
+    given = [{"event_key": "1", "bucket": 1, "payload": b"x", "uuid": each} for each in (uuid4(), str(known), uuid4())]
+    ids = insert(engine, INBOX, given)
+    again = [{**each, "uuid": UUID(str(each["uuid"]))} for each in given]
+    assert insert(engine, INBOX, again) == ids
+    assert insert(engine, INBOX, [{**given[0], "uuid": known.hex}]) == [ids[1]]
+
+
+def test_rows_that_are_there_already_are_looked_up_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_rows, "LOOKED_UP_AT_ONCE", 3)
+    given = [{**row, "uuid": uuid4()} for row in rows(*"abcdefgh")]
+    ids = insert(engine, INBOX, given)
+    marks: list[int] = []
+
+    def executed(_connection: Any, _cursor: Any, statement: str, values: Any, *_rest: Any) -> None:
+        if statement.startswith("SELECT") and f"FROM {INBOX.table}" in statement:
+            marks.append(len(values))
+
+    event.listen(engine, "before_cursor_execute", executed)
+    assert insert(engine, INBOX, given) == ids
+    assert max(marks) == 3
 
 
 def test_a_table_that_could_store_a_message_twice_is_refused(engine: Engine) -> None:

@@ -14,6 +14,9 @@ from boxengine.domain.box import Box, BoxType
 from boxengine.errors import InvalidItem
 from boxengine.ports import Attributes, Inserted
 
+LOOKED_UP_AT_ONCE = 10_000
+"""Values in one statement. PostgreSQL takes 65,535 at most, and asyncpg half as many."""
+
 Mark: TypeAlias = tuple[str, Any]
 """A column and a value that identify a row."""
 
@@ -75,9 +78,10 @@ class KnownRows:
         for name in self.identities:
             unknown = [row for row in rows if self._found(known, row) is None and self._found(found, row) is None]
             wanted = [row[name] for row in unknown if row.get(name) is not None]
-            if wanted:
-                column = table.columns[name]
-                query = select(table.c.id, column).where(column.in_(wanted))
+            column = table.columns[name]
+            for start in range(0, len(wanted), LOOKED_UP_AT_ONCE):
+                part = wanted[start : start + LOOKED_UP_AT_ONCE]
+                query = select(table.c.id, column).where(inserts.is_among(column, part))
                 if locked:
                     query = inserts.latest(query)
                 for row_id, value in connection.execute(query):

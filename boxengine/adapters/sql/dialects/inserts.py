@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Insert, Select, Table, insert
+from sqlalchemy import Column, ColumnElement, Connection, Insert, Select, Table, insert
 
 from boxengine.errors import InvalidItem
 from boxengine.ports import Attributes
@@ -68,6 +68,10 @@ class Inserts(ABC):
         """The query in a form that also finds rows committed after this transaction's snapshot."""
         # Locking reads ignore the snapshot.
         return query.with_for_update(read=True)
+
+    def is_among(self, column: Column[Any], values: Sequence[Any]) -> ColumnElement[bool]:
+        """Whether the column, one of the identities, has one of these values."""
+        return column.in_(values)
 
     def move_on(self, connection: Connection, counters: Table, steps: Sequence[Mapping[str, Any]]) -> dict[str, int]:
         """Adds each ``last`` to its ``event_key``'s counter, which is created if missing; returns the counters' new values."""

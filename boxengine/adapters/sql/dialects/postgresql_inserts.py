@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
-from sqlalchemy import Connection, Insert, Select, String, Table, bindparam, insert
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Insert,
+    Select,
+    String,
+    Table,
+    Uuid,
+    bindparam,
+    insert,
+    type_coerce,
+)
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.types import UserDefinedType
 
 from boxengine.adapters.sql.dialects.copying import WORTHWHILE, Copying
 from boxengine.adapters.sql.dialects.inserts import Inserts
@@ -17,6 +31,12 @@ from boxengine.ports import Attributes
 
 TOLD = "boxengine_told"
 """The name of the wake-up's parameter; no column has it."""
+
+
+class _AsColumn(UserDefinedType[str]):
+    """A text that takes the type of the column it is compared with: uuids are text in some tables made elsewhere."""
+
+    cache_ok = True
 
 
 class PostgresInserts(Inserts):
@@ -79,6 +99,12 @@ class PostgresInserts(Inserts):
     def latest(self, query: Select[Any]) -> Select[Any]:
         # Each statement has a snapshot of its own.
         return query
+
+    def is_among(self, column: Column[Any], values: Sequence[Any]) -> ColumnElement[bool]:
+        if not isinstance(column.type, Uuid):
+            return super().is_among(column, values)
+        texts = [str(UUID(str(value))) for value in values]
+        return type_coerce(column, _AsColumn()).in_(texts)
 
     def add_to(self, counters: Table, steps: Sequence[Mapping[str, Any]]) -> Insert:
         columns = counters.c

@@ -22,7 +22,6 @@ from sqlalchemy import (
     String,
     TableClause,
     TextClause,
-    Uuid,
     any_,
     bindparam,
     cast,
@@ -240,11 +239,13 @@ class ItemRows:
         return conditions
 
     def _has_uuid(self, text: str) -> ColumnElement[bool]:
-        stored = self._columns.uuid
+        stored, plain = self._columns.uuid, text.replace("-", "")
+        # Untyped values take the column's type, which is text in some tables made elsewhere, with dashes or without.
+        same = stored.in_([bindparam(None, each, type_=NullType()) for each in (text, plain)])
         if self.dialect == "postgresql":
-            return stored == cast(text, Uuid(as_uuid=False))
+            return same
         # Some MySQL schemas store a uuid as bytes, which cannot be compared with text.
-        return (stored == bindparam(None, text, type_=NullType())) | (func.hex(stored) == text.replace("-", "").upper())
+        return same | (func.hex(stored) == plain.upper())
 
     def _says(self, text: str) -> ColumnElement[bool]:
         """Whether the ``error_log`` contains the text."""
