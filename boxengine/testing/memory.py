@@ -13,8 +13,9 @@ from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.rows import Row
 from boxengine.adapters.memory.store import MemoryStore
-from boxengine.adapters.sql.creating.insert import ENGINE_OWNED, length_of
+from boxengine.adapters.sql.creating.insert import ENGINE_OWNED
 from boxengine.adapters.sql.log.tables import is_logged
+from boxengine.adapters.sql.shape.columns import length_of
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Item
 from boxengine.domain.json_values import json_refusal

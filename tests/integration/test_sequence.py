@@ -21,7 +21,7 @@ from boxengine.adapters.sql.creating.known_rows import KnownRows, Mark
 from boxengine.adapters.sql.creating.numbered import NumberedRows
 from boxengine.adapters.sql.making import schema
 from boxengine.domain.box import Box, BoxType
-from boxengine.errors import SchemaMismatch, StoreUnavailable
+from boxengine.errors import InvalidItem, SchemaMismatch, StoreUnavailable
 
 OUTBOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", sequence=True)
 INBOX = Box(name="order_inbox_item", type=BoxType.INBOX, table="order_inbox_items", sequence=True)
@@ -126,6 +126,23 @@ def test_a_key_that_the_table_stores_as_a_number_is_counted_too(engine: Engine) 
         )
     create(engine, row("7"), row("8"), row("7"))
     assert list(numbers(engine).values()) == [[1, 2], [1]]
+
+
+def test_a_key_must_fit_the_counters_too_and_their_column_can_be_widened(postgres_url: str) -> None:
+    # MySQL's counters keep up to 1,020 bytes.
+    engine = create_engine(postgres_url)
+    schema.create(engine, [OUTBOX])
+    wider = "ALTER COLUMN event_key TYPE varchar(400)"
+    with engine.begin() as connection:
+        connection.execute(text(f"ALTER TABLE {OUTBOX.table} {wider}"))
+    rows = NumberedRows(OUTBOX)
+    with engine.begin() as connection:
+        with pytest.raises(InvalidItem, match="event_key has 300 characters; its column takes 255 at most"):
+            rows.insert(connection, [row("k" * 300)])
+        connection.execute(text(f"ALTER TABLE {OUTBOX.table}_seqs {wider}"))
+        rows.insert(connection, [row("k" * 300)])
+    assert numbers(engine) == {"k" * 300: [1]}
+    engine.dispose()
 
 
 def test_a_caller_cannot_give_a_number(engine: Engine) -> None:

@@ -20,7 +20,7 @@ from boxengine.adapters.sql.creating.size_in_force import SizeInForce, comment
 from boxengine.adapters.sql.dialects.inserts import Inserts, runs
 from boxengine.adapters.sql.log.tables import log_table
 from boxengine.adapters.sql.sessions.callers_connection import callers_connection
-from boxengine.adapters.sql.shape.columns import UtcMoment, stored_now
+from boxengine.adapters.sql.shape.columns import UtcMoment, length_of, stored_now
 from boxengine.adapters.sql.shape.models import box_table
 from boxengine.adapters.sql.shape.tables import reflect
 from boxengine.adapters.sql.waking.after_commit import send_after_commit
@@ -28,7 +28,7 @@ from boxengine.adapters.sql.waking.eased_notify import EasedNotify
 from boxengine.adapters.sql.waking.notifying import IN_TRANSACTION, wake, wake_out_of_turn
 from boxengine.adapters.sql.waking.telling import signal_of, signals_of
 from boxengine.domain.box import Box, BoxType, Storage
-from boxengine.domain.new_values import NO_LIMIT, check_names, check_values, not_json
+from boxengine.domain.new_values import check_names, check_values, not_json
 from boxengine.errors import InvalidItem
 from boxengine.ports import Attributes, Inserted, Signal
 
@@ -202,9 +202,3 @@ class SqlRows:
                 columns.append(copy)
         self._use(Table(self._table.name, MetaData(), *columns, schema=self._table.schema))
         self._adapted = True
-
-
-def length_of(kind: object) -> int:
-    """How many characters a column of this type takes; None, for a column that is not known, has no limit."""
-    length: int | None = getattr(kind, "length", None)
-    return NO_LIMIT if length is None else length

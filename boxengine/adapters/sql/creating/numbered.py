@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import repeat
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Table, select
 
 from boxengine.adapters.sql.creating.insert import SqlRows
 from boxengine.adapters.sql.creating.known_rows import Mark
-from boxengine.adapters.sql.creating.sequence import Numbering
+from boxengine.adapters.sql.creating.sequence import LONGEST_KEY, Numbering
 from boxengine.adapters.sql.waking.eased_notify import EasedNotify
 from boxengine.domain.box import Box
 from boxengine.errors import SchemaMismatch, StoreUnavailable
@@ -40,6 +40,16 @@ class NumberedRows(SqlRows):
                 "add boxengine.SequencedItem to its bases"
             )
         self._numbering = Numbering(box, self._table, into=self._into)
+
+    def _use(self, table: Table) -> None:
+        super()._use(table)
+        # The counters' column is as long as in other tables until it is looked up.
+        self._longest_key = min(self._longest_key, LONGEST_KEY)
+
+    def _longest_key_in(self, connection: Connection) -> int:
+        """A key must fit the table's column and the counters'."""
+        self._longest_key = min(super()._longest_key_in(connection), self._numbering.longest_key(connection))
+        return self._longest_key
 
     @property
     def columns(self) -> frozenset[str]:

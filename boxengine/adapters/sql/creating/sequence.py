@@ -16,24 +16,29 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
 
 from boxengine.adapters.sql.dialects.inserts import Inserts
+from boxengine.adapters.sql.shape.columns import length_of
 from boxengine.adapters.sql.shape.tables import counters_of
 from boxengine.domain.box import Box
 from boxengine.errors import SchemaMismatch
 from boxengine.ports import Attributes
 
 KEYS_AT_ONCE = 500
+LONGEST_KEY = 255
+"""Characters of a key in the counters that ``db create`` makes."""
 _MYSQL = ("mysql", "mariadb")
 
 
 class ExactKey(TypeDecorator[str]):
     """A key compared to the byte: every MySQL collation equates some different keys, if only those with trailing spaces."""
 
-    impl = String(255)
+    impl = String(LONGEST_KEY)
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """Bytes in MySQL, text elsewhere."""
-        return dialect.type_descriptor(mysql.VARBINARY(1020) if dialect.name in _MYSQL else String(255))
+        return dialect.type_descriptor(
+            mysql.VARBINARY(4 * LONGEST_KEY) if dialect.name in _MYSQL else String(LONGEST_KEY)
+        )
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | bytes | None:
         return value.encode() if value is not None and dialect.name in _MYSQL else value
@@ -88,6 +93,13 @@ class Numbering:
             SchemaMismatch: there is nothing to count in.
         """
         self._move_on(connection, dict.fromkeys((str(row["event_key"]) for row in rows), 0))
+
+    def longest_key(self, connection: Connection) -> int:
+        """How many characters of a key the counters' own column takes; in MySQL, where it keeps bytes, how many bytes."""
+        if not self._there:
+            self._insist(connection)
+        columns = inspect(connection).get_columns(self._counters.name, schema=self._counters.schema)
+        return length_of(next((column["type"] for column in columns if column["name"] == "event_key"), None))
 
     def _move_on(self, connection: Connection, wanted: Mapping[str, int]) -> dict[str, int]:
         """Adds to the counters; returns their new values."""

@@ -24,6 +24,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import JSON, TypeEngine
 
 from boxengine.adapters.sql.shape.now import utc_now
+from boxengine.domain.new_values import NO_LIMIT
 
 _MYSQL = ("mysql", "mariadb")
 
@@ -79,3 +80,9 @@ Json = JSON(none_as_null=True).with_variant(postgresql.JSONB(none_as_null=True),
 Payload = LargeBinary().with_variant(mysql.MEDIUMBLOB(), *_MYSQL)
 Log = Text().with_variant(mysql.TEXT(charset="utf8mb4"), *_MYSQL)
 Moment = DateTime(timezone=True).with_variant(UtcMoment(), *_MYSQL)
+
+
+def length_of(kind: object) -> int:
+    """How many characters a column of this type takes; None, for a column that is not known, has no limit."""
+    length: int | None = getattr(kind, "length", None)
+    return NO_LIMIT if length is None else length
