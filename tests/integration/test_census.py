@@ -75,6 +75,17 @@ def test_a_small_table_is_counted_exactly(store: SqlStore, box: Box) -> None:
     assert exact(SqlCensus(store).take(box))
 
 
+def test_rows_without_a_status_as_tables_made_elsewhere_allow_are_not_counted(
+    harness: SqlHarness, store: SqlStore, box: Box
+) -> None:
+    change = "ALTER status DROP NOT NULL" if store.engine.dialect.name == "postgresql" else "MODIFY status smallint"
+    with store.engine.begin() as connection:
+        connection.execute(sa.text(f"ALTER TABLE {box.table} {change}"))
+    harness.insert(box, status=None)
+    assert exact(SqlCensus(store).take(box))
+    assert dict(store.counts(box)) == ROWS
+
+
 def test_a_large_table_is_counted_exactly_if_asked_for(store: SqlStore, box: Box) -> None:
     assert exact(SqlCensus(store, small=0, limit=1).take_exactly(box))
 

@@ -30,7 +30,10 @@ class SqlHistory(Asking):
 
     def counts(self, box: Box) -> Mapping[int, int]:
         with self._cursor(self._looks) as cursor:
-            cursor.execute(f"SELECT status, count(*) FROM {self.table(box).name} GROUP BY status")
+            # Tables made elsewhere may have rows without a status.
+            cursor.execute(
+                f"SELECT status, count(*) FROM {self.table(box).name} WHERE status IS NOT NULL GROUP BY status"
+            )
             counts = {int(status): int(count) for status, count in cursor.fetchall()}
         if waiting := self.pending_in_log(box, most=2**62):
             counts[Status.PENDING] = counts.get(Status.PENDING, 0) + waiting

@@ -136,7 +136,8 @@ class _Rows:
 
     def all(self) -> Counts:
         retrying = "sum(CASE WHEN errors_count > 0 THEN 1 ELSE 0 END)"
-        query = f"SELECT status, count(*), {retrying} FROM {self.found.in_text} GROUP BY status"
+        known = f"{self.found.in_text} WHERE status IS NOT NULL"  # tables made elsewhere may lack it
+        query = f"SELECT status, count(*), {retrying} FROM {known} GROUP BY status"
         rows = {int(row[0]): row for row in self.connection.execute(text(query))}
         counts = {status: Count(int(rows[status][1]) if status in rows else 0) for status in Status}
         tried = int(rows[Status.PENDING][2]) if Status.PENDING in rows else 0
