@@ -17,6 +17,7 @@ from boxengine.adapters.sql.jobs.ends import Ends, ends_of
 from boxengine.adapters.sql.jobs.rows import JobRows, short, single
 from boxengine.adapters.sql.jobs.unit import SqlUnit
 from boxengine.domain.jobs import Beat, ClaimedJob, Due, Held, JobBox, JobOutcome, Reaped
+from boxengine.errors import StoreUnavailable
 
 COLLISIONS = 3
 """How often in a row a claim may meet another that is not committed, before it leaves the rest for the next turn."""
@@ -61,7 +62,14 @@ class SqlJobs:
         if not keyed:
             return claimed
         oldest -= sum(job.for_age for job in claimed)
-        return in_order([*claimed, *self._in_steps(box, count - len(claimed), worker, oldest)])
+        try:
+            more = self._in_steps(box, count - len(claimed), worker, oldest)
+        except StoreUnavailable:
+            if not claimed:
+                raise
+            # They are committed: forgotten, they would stand still until their leases end, and lose an attempt.
+            return claimed
+        return in_order([*claimed, *more])
 
     def _in_steps(self, box: JobBox, count: int, worker: str, oldest: int) -> Sequence[ClaimedJob]:
         for _ in range(COLLISIONS):
