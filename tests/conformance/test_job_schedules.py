@@ -41,11 +41,11 @@ class Fleet:
         # Half an hour from now, so that no test meets it on the way.
         self._minute = (stores[0].known(BOX).now.minute + 30) % 60
 
-    def scheduler(self, *, worker: int = 0, minutes: int = 0) -> Scheduler:
-        """With one schedule of every hour, so many minutes from the usual one."""
+    def scheduler(self, *, worker: int = 0, minutes: int = 0, rule: str | None = None) -> Scheduler:
+        """With one schedule of every hour, so many minutes from the usual one, or of another rule."""
         schedule = Schedule(
             name="hourly",
-            cron=Cron.parse(f"{(self._minute + minutes) % 60} * * * *"),
+            cron=Cron.parse(rule or f"{(self._minute + minutes) % 60} * * * *"),
             task="report",
             misfire=Misfire.ALL,
             attributes={"args": {"of": "sales"}, "lock_key": "sales"},
@@ -152,6 +152,16 @@ def test_a_changed_schedule_begins_anew(fleet: Fleet) -> None:
     fleet.scheduler(minutes=5).turn()
     fleet.scheduler(minutes=5).turn()
     assert fleet.jobs() == []
+
+
+def test_while_workers_with_an_old_and_a_new_rule_run_beside_each_other_no_run_is_lost(fleet: Fleet) -> None:
+    fleet.scheduler().turn()
+    fleet.set_back(HOUR)
+    fleet.scheduler(rule="* * * * *").turn()
+    assert len(fleet.jobs()) == 1, "of the last minute; those before count as handled"
+    fleet.scheduler(worker=1).turn()
+    fleet.scheduler(rule="* * * * *").turn()
+    assert len({job["idempotency_key"] for job in fleet.jobs()}) == len(fleet.jobs())
 
 
 def test_a_clock_that_is_set_back_neither_stops_a_schedule_nor_repeats_its_runs(fleet: Fleet) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from threading import RLock
 
 from boxengine.adapters.memory.jobs import MemoryJobs
@@ -23,14 +23,20 @@ class MemorySchedules:
         self._known: dict[str, dict[str, tuple[str, datetime]]] = {}
 
     def fire(
-        self, box: JobBox, name: str, rule: str, runs: Callable[[datetime, datetime], Sequence[NewJob]]
+        self,
+        box: JobBox,
+        name: str,
+        rule: str,
+        runs: Callable[[datetime, datetime], Sequence[NewJob]],
+        *,
+        grace: timedelta,
     ) -> datetime | None:
         with self._lock:
             now, known = self._clock.now(), self._known.setdefault(box.name, {})
             before, until = known.get(name, (rule, now))
-            if before == rule and until < now:
-                due = runs(until, now)
-                if not due:
+            if until < now:
+                due = runs(until if before == rule else max(until, now - grace), now)
+                if not due and before == rule:
                     return now
                 self._jobs.insert(box, due)
             known[name] = (rule, now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Row, insert, select, type_coerce, update
 from sqlalchemy.exc import IntegrityError
@@ -30,11 +30,17 @@ class SqlSchedules:
         self._jobs = jobs
 
     def fire(
-        self, box: JobBox, name: str, rule: str, runs: Callable[[datetime, datetime], Sequence[NewJob]]
+        self,
+        box: JobBox,
+        name: str,
+        rule: str,
+        runs: Callable[[datetime, datetime], Sequence[NewJob]],
+        *,
+        grace: timedelta,
     ) -> datetime | None:
         try:
             with short(self._jobs.engine) as connection:
-                return self._fire(connection, box, name, rule, runs)
+                return self._fire(connection, box, name, rule, runs, grace)
         except _Other:
             return None
 
@@ -51,6 +57,7 @@ class SqlSchedules:
         name: str,
         rule: str,
         runs: Callable[[datetime, datetime], Sequence[NewJob]],
+        grace: timedelta,
     ) -> datetime:
         rows = self._jobs.rows(box)
         schedules = schedule_table(rows.jobs)
@@ -68,7 +75,9 @@ class SqlSchedules:
         if _goes_on(known, rule, now) and not runs(known.handled_until, now):
             return now
         known, now = connection.execute(look.with_for_update()).one(), _now(connection)
-        jobs = runs(known.handled_until, now) if _goes_on(known, rule, now) else ()
+        # Workers with the old rule may run beside those with the new one; a run is known by its key.
+        since = known.handled_until if known.rule == rule else max(known.handled_until, now - grace)
+        jobs = runs(since, now) if since <= now else ()
         if jobs:
             SqlNewJobs(box, self._jobs.model(box)).insert(connection, jobs)
         connection.execute(update(schedules).where(mine).values(rule=rule, handled_until=now))
