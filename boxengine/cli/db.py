@@ -149,7 +149,7 @@ def upgrade(
     """Bring tables that an earlier version made to what this one makes, without locking writers out.
 
     Each step is one statement and stays done: a run that was broken off goes on where it stopped.
-    On PostgreSQL indexes are made concurrently, and no step waits more than 5 s for a table's lock.
+    On PostgreSQL indexes are made concurrently, once older transactions have ended; no other step waits over 5 s for a lock.
     """
     from boxengine.adapters.sql.jobs import upgrade as job_upgrading  # noqa: PLC0415
     from boxengine.adapters.sql.log.tables import with_sources  # noqa: PLC0415
@@ -168,7 +168,7 @@ def upgrade(
             for step in steps:
                 output().print(f"-- {step.table}: {step.purpose}\n{step.sql};", markup=False)
             return
-        for number, step in enumerate(upgrading.apply(store.engine, steps), 1):
+        for number, step in enumerate(upgrading.apply(store.engine, steps, tell=say), 1):
             output().print(f"{number}/{len(steps)} {step.table}: {step.purpose}", markup=False)
         recorded = sizes.record(store.engine, wanted)
     finally:

@@ -331,7 +331,7 @@ def test_what_an_aborted_concurrent_creation_left_is_made_anew(project: Project)
     with project.engine.connect() as connection:
         steps = upgrade.plan(connection, project.boxes, project.models)
     assert [step.sql.partition("ix_")[0] for step in steps] == [
-        "DROP INDEX CONCURRENTLY ",
+        "DROP INDEX CONCURRENTLY public.",
         "CREATE INDEX CONCURRENTLY ",
     ]
     assert len(list(upgrade.apply(project.engine, steps))) == 2

@@ -27,12 +27,16 @@ def after_migrate(*, using: str, verbosity: int = 1, stdout: TextIO | None = Non
     wanted = [box for box in boxes if box.table in present]
     if not wanted:
         return
+
+    def tell(text: str) -> None:
+        if verbosity >= 1 and stdout is not None:
+            stdout.write(f"  boxengine: {text}\n")
+
     engine = connect(url, connections=1)
     try:
         with engine.connect() as connection:
             steps = upgrade.plan(connection, wanted)
-        for step in upgrade.apply(engine, steps):
-            if verbosity >= 1 and stdout is not None:
-                stdout.write(f"  boxengine: {step.table}: {step.purpose}\n")
+        for step in upgrade.apply(engine, steps, tell=tell):
+            tell(f"{step.table}: {step.purpose}")
     finally:
         engine.dispose()

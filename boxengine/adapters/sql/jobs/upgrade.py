@@ -46,9 +46,9 @@ class _Planner(TablePlanner):
 
     def _indexes(self) -> Iterator[Step]:
         known = self._known_indexes()
-        broken = self._invalid_indexes() if self._postgres else frozenset()
+        broken = self._invalid_indexes() if self._postgres else {}
         for index in sorted(self._table.indexes, key=lambda index: str(index.name)):
-            yield from self._missing_index_steps(index, known, broken)
+            yield from self._missing_index_steps(str(index.name), self._compiled(CreateIndex(index)), known, broken)
 
     def settings(self) -> Iterator[Step]:
         """The steps that set what a table that is there lacks; all of them for one that is not."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Column, Connection, Index, Table, inspect, text
+from sqlalchemy import Column, Connection, Table, inspect, text
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from boxengine.adapters.sql.shape.models import primary_key_name
@@ -71,13 +71,21 @@ class TablePlanner:
             return not any(each.partition("=")[0] in wanted for each in present)
         return wanted <= present
 
-    def _invalid_indexes(self) -> frozenset[str]:
-        """Indexes that a concurrent creation left unfinished: no query uses them, but every write maintains them."""
+    def _invalid_indexes(self, table: str | None = None) -> dict[str, str]:
+        """Indexes that a concurrent creation left unfinished: no query uses them, but every write maintains them.
+
+        Args:
+            table: quoted; None: the one that is planned.
+
+        Returns:
+            Each one's name, with the same quoted and with its schema, in which another index of that name is out of reach.
+        """
         query = text(
-            "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+            "SELECT c.relname, quote_ident(n.nspname) || '.' || quote_ident(c.relname) FROM pg_index i "
+            "JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
             "WHERE i.indrelid = to_regclass(:name) AND NOT i.indisvalid"
         )
-        return frozenset(self._connection.execute(query, {"name": self._name}).scalars())
+        return dict(self._connection.execute(query, {"name": table or self._name}).all())
 
     # ── making steps ─────────────────────────────────────────────────────────────────────────────────
 
@@ -100,17 +108,16 @@ class TablePlanner:
         definition = self._compiled(CreateColumn(column))
         return self._step(purpose, f"ALTER TABLE {self._name} ADD COLUMN {definition}", column=column.name)
 
-    def _missing_index_steps(self, index: Index, known: Collection[str], broken: Collection[str]) -> Iterator[Step]:
-        """The steps that make the index; none if it is there and valid."""
-        name = str(index.name)
+    def _missing_index_steps(
+        self, name: str, statement: str, known: Collection[str], broken: Mapping[str, str]
+    ) -> Iterator[Step]:
+        """The steps that make the index by the statement; none if it is there and valid."""
         if name in broken:
-            quoted = self._dialect.identifier_preparer.format_index(index)
-            yield self._step(
-                f"drop what an attempt left of {name}", f"DROP INDEX CONCURRENTLY {quoted}", concurrent=True
-            )
+            drop = f"DROP INDEX CONCURRENTLY {broken[name]}"
+            yield self._step(f"drop what an attempt left of {name}", drop, concurrent=True)
         elif name in known:
             return
-        yield self._index_step(name, self._compiled(CreateIndex(index)))
+        yield self._index_step(name, statement)
 
     def _table_steps(self, statements: Sequence[str]) -> list[Step]:
         """The steps that make the table (its first statement) and what belongs to it."""

@@ -6,24 +6,26 @@ which rewrites nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from sqlalchemy import Column, Connection, Engine, Index, MetaData, Table
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from boxengine.adapters.sql.connecting.errors import translated
+from boxengine.adapters.sql.connecting.pooler import is_pooled
 from boxengine.adapters.sql.creating.sequence import counters
 from boxengine.adapters.sql.log import parts as log_parts
-from boxengine.adapters.sql.log.tables import refuse_old_servers, refuse_used_table, with_sources
+from boxengine.adapters.sql.log.tables import names_in, refuse_old_servers, refuse_used_table, with_sources
 from boxengine.adapters.sql.making import schema
 from boxengine.adapters.sql.making.planning import Step, TablePlanner
 from boxengine.adapters.sql.shape.index_names import index_name
-from boxengine.adapters.sql.shape.tables import OPTIONAL, counters_of, leads_to_keys, unescaped
+from boxengine.adapters.sql.shape.tables import OPTIONAL, counters_of, leads_to_keys, quoted, unescaped
 from boxengine.domain.box import Box, Storage
 
 LOCK_PATIENCE = "5s"
-"""How long a step waits for a table's lock. While it waits, every later writer waits, too."""
+"""How long a step waits for a lock that keeps writers out. While it waits, every later writer waits, too."""
 
 
 def plan(connection: Connection, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[Step]:
@@ -35,18 +37,43 @@ def plan(connection: Connection, boxes: Sequence[Box], models: Iterable[type] = 
     return steps
 
 
-def apply(engine: Engine, steps: Iterable[Step]) -> Iterator[Step]:
+def apply(engine: Engine, steps: Iterable[Step], *, tell: Callable[[str], None] | None = None) -> Iterator[Step]:
     """Runs the steps one by one, each independently, and yields each when it is done.
+
+    Args:
+        tell: called with what a step is about to wait for, if it may wait long.
 
     Raises:
         StoreUnavailable, SchemaMismatch: a step failed; those before it stay done, and a new plan goes on from there.
     """
-    with translated(engine), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        if engine.dialect.name == "postgresql":
-            connection.exec_driver_sql(f"SET lock_timeout = '{LOCK_PATIENCE}'")
+    with translated(engine):
         for step in steps:
-            connection.exec_driver_sql(step.sql)
+            if step.concurrent:
+                if tell is not None:
+                    tell(f"{step.table}: {step.purpose}: waits until older transactions have ended")
+                _run_concurrently(engine, step.sql)
+            else:
+                _run_in_transaction(engine, step.sql)
             yield step
+
+
+def _run_concurrently(engine: Engine, statement: str) -> None:
+    """Runs it without a limit: its wait for older transactions holds up no writer, and what a limit cuts off leaves an index that
+    every write maintains and no query uses."""
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        # Closed afterwards, so that the setting ends with it. A pooler would hand the setting to other clients.
+        connection.detach()
+        driver: Any = connection.connection.dbapi_connection
+        if not (engine.driver == "psycopg" and is_pooled(driver)):
+            connection.exec_driver_sql("SET lock_timeout = 0")
+        connection.exec_driver_sql(statement)
+
+
+def _run_in_transaction(engine: Engine, statement: str) -> None:
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_PATIENCE}'")
+        connection.exec_driver_sql(statement)
 
 
 def is_ours(dialect: Dialect, index: Index) -> bool:
@@ -94,27 +121,29 @@ class _Planner(TablePlanner):
                 yield self._column_step(f"add the column {column.name}: without it {loss}", column)
 
     def _indexes(self) -> Iterator[Step]:
-        found = self._present.get_indexes(self._table.name, schema=self._table.schema)
-        known = {unescaped(index["name"] or "") for index in found}
-        broken = self._invalid_indexes() if self._postgres else frozenset()
-        keyed = any(map(leads_to_keys, found))
+        known, broken, keyed = self._present_indexes()
         for index in sorted(self._table.indexes, key=lambda index: str(index.name)):
             name = str(index.name)
             there_by_another_name = keyed and name == index_name("ix", self._table.name, "key")
             if not is_ours(self._dialect, index) or there_by_another_name:
                 continue
-            yield from self._missing_index_steps(index, known, broken)
+            yield from self._missing_index_steps(name, self._compiled(CreateIndex(index)), known, broken)
+
+    def _present_indexes(self) -> tuple[set[str], dict[str, str], bool]:
+        """The names of all, those left unfinished, and whether a finished one leads to keys."""
+        found = {
+            unescaped(index["name"] or ""): index
+            for index in self._present.get_indexes(self._table.name, schema=self._table.schema)
+        }
+        broken = self._invalid_indexes() if self._postgres else {}
+        return set(found), broken, any(leads_to_keys(index) for name, index in found.items() if name not in broken)
 
     def _tuning(self) -> Iterator[Step]:
-        found = self._present.get_indexes(self._table.name, schema=self._table.schema)
-        known = {unescaped(index["name"] or "") for index in found}
-        for statement in schema.tuning(
-            self._dialect, self._table, self._box, known, keyed=any(map(leads_to_keys, found))
-        ):
+        known, broken, keyed = self._present_indexes()
+        for statement in schema.tuning(self._dialect, self._table, self._box, known, keyed=keyed):
             made = _index_made_by(statement)
             if made is not None:
-                if made not in known:
-                    yield self._index_step(made, statement.replace("IF NOT EXISTS ", ""))
+                yield from self._missing_index_steps(made, statement.replace("IF NOT EXISTS ", ""), known, broken)
             elif not self._is_set(statement):
                 of_index = statement.startswith("ALTER INDEX")
                 what = "fillfactor of the primary key's index" if of_index else "autovacuum settings"
@@ -140,13 +169,15 @@ class _Planner(TablePlanner):
         numbered = self._present.has_table(source, schema=self._table.schema)
         sequence = log_parts.sequence_of(self._connection, self._table, self._box) if numbered else None
         partitioned = log_parts.has_partitions(self._connection, self._table, self._box)
+        log = quoted(self._dialect, self._table.schema or "", names_in(self._box)[0])
+        broken = {} if partitioned else self._invalid_indexes(log)
         for part in log_parts.parts(self._dialect, self._table, self._box, sequence=sequence):
-            if part.is_there(self._connection):
-                continue
+            is_there = part.is_there(self._connection)
             # PostgreSQL makes no index over partitions concurrently.
             if part.index is not None and not partitioned:
-                yield self._index_step(part.index, part.sql.replace("IF NOT EXISTS ", ""))
-            else:
+                statement, known = part.sql.replace("IF NOT EXISTS ", ""), [part.index] if is_there else []
+                yield from self._missing_index_steps(part.index, statement, known, broken)
+            elif not is_there:
                 undo = f"DROP TABLE {part.relation}" if part.is_table else None
                 yield self._step(part.purpose, part.sql, undo=undo)
 
