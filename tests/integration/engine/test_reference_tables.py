@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.making import schema, upgrade
 from boxengine.adapters.sql.shape.tables import OPTIONAL
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Failure
@@ -98,6 +98,48 @@ def test_moments_without_a_zone_are_written_in_utc_whatever_the_servers_zone(mak
     now = datetime.now(UTC)
     assert all(abs((now - row.processed_at).total_seconds()) < 600 for row in rig.rows().values())
     assert abs((now - rig.row(written[0]).created_at).total_seconds()) < 600
+
+
+@ON_POSTGRESQL
+@pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/New_York"])
+@pytest.mark.parametrize("added", ["with", "without"])
+def test_items_of_a_table_of_the_reference_are_delayed_to_the_moment_whatever_the_servers_zone(
+    make_rig: MakeRig, zone: str, added: str
+) -> None:
+    rig = make_rig(tables=False, box={"strict_order": "key"})
+    table = ReferenceTable(rig, "full")
+    set_zone = f"ALTER DATABASE %I SET timezone = ''{zone}''"
+    rig.execute(f"DO $$ BEGIN EXECUTE format('{set_zone}', current_database()); END $$")
+    rig.engine.dispose()
+    if added == "with":  # as boxengine 0.1.0 added it
+        rig.execute("ALTER TABLE order_outbox_items ADD COLUMN available_at timestamp with time zone")
+    with rig.engine.connect() as connection:
+        steps = upgrade.plan(connection, [rig.box()])
+    list(upgrade.apply(rig.engine, steps))
+    (kind,) = rig.ask(
+        "SELECT data_type FROM information_schema.columns "
+        "WHERE table_name = 'order_outbox_items' AND column_name = 'available_at'"
+    )
+    assert kind.data_type == f"timestamp {added} time zone"
+    rig.carry(Receiver())
+    now = datetime.now(UTC)
+    later, due = now + timedelta(hours=1), now - timedelta(minutes=1)
+    (waiting,) = rig.create(1, **table.named, available_at=later)
+    rig.create(2, **table.named, available_at=due)
+    with servers_of(rig) as connected:
+        shown = connected.items.get(rig.box(), waiting)
+        assert shown is not None
+        assert shown.available_at == later
+        oldest = connected.store.oldest_pending(rig.box())
+        assert oldest is not None
+        assert abs(oldest - now) < timedelta(minutes=10)
+        outlook = connected.store.outlook(rig.box(), range(4))
+        assert len(outlook.due) == 1
+        assert outlook.next_in is not None
+        assert abs(outlook.next_in - (later - now)) < timedelta(minutes=10)
+    rig.deliver(1)
+    assert rig.statuses() == [Status.PENDING, Status.DELIVERED]
+    assert rig.row(waiting).available_at == later
 
 
 def test_a_poison_row_of_a_table_without_error_log_fails_like_any_other(make_rig: MakeRig, variant: str) -> None:

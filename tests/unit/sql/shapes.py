@@ -13,6 +13,7 @@ from boxengine.domain.box import Backoff, Box, BoxType, Retention, Storage, Stri
 
 PLAIN = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", bucket_size=4)
 INBOX = Box(name="order_inbox_item", type=BoxType.INBOX, table="order_inbox_items", bucket_size=4)
+MOMENTS = ("created_at", "updated_at", "processed_at", "available_at")
 QUOTES = {"postgresql": '"', "mysql": "`"}
 
 
@@ -54,7 +55,7 @@ class Shape:
             name=f"{schema}.{self.box.table}",
             columns=frozenset(REQUIRED) | optional | {"proto_payload" if self.old else "payload"},
             payload="proto_payload" if self.old else "payload",
-            zoned=dialect == "postgresql" and not self.old,
+            zoned=frozenset(MOMENTS if dialect == "postgresql" and not self.old else ()),
             numeric_keys=self.old,
             schema=schema,
             location=f"{schema}.{self.box.table}",

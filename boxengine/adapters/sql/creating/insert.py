@@ -194,8 +194,8 @@ class SqlRows:
                 copy.name, copy.key = name, column.name
                 if name in ("created_at", "updated_at"):
                     # Rails sets these two itself, so its tables have no default for them.
-                    copy.default = ColumnDefault(stored_now(connection.dialect, zoned=found.zoned))
-                if isinstance(copy.type, DateTime) and not found.zoned:
+                    copy.default = ColumnDefault(stored_now(connection.dialect, zoned=name in found.zoned))
+                if isinstance(copy.type, DateTime) and name not in found.zoned:
                     copy.type = UtcMoment()
                 if name == "event_key" and found.numeric_keys:
                     copy.type = BigInteger()

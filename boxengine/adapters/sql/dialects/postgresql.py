@@ -243,10 +243,11 @@ class PostgresStatements:
     ) -> int:
         if not statuses:
             return 0
+        moment = self._texts.moment("%s", "created_at")
         cursor.execute(
             f"DELETE FROM {self._table.name} WHERE id = ANY(ARRAY(SELECT id FROM {self._table.name} WHERE id = ANY(ARRAY("
             f"SELECT first.id FROM (SELECT id, created_at FROM {self._finished(statuses)} LIMIT %s) AS first "
-            f"WHERE first.created_at >= {self._texts.moment('%s')} AND first.created_at < {self._texts.moment('%s')} "
+            f"WHERE first.created_at >= {moment} AND first.created_at < {moment} "
             f"ORDER BY first.id LIMIT %s)) AND status IN ({_listed(statuses)}) FOR UPDATE SKIP LOCKED))",
             (LOOKED_THROUGH * limit, created_from, created_before, limit),
         )
@@ -267,9 +268,8 @@ class PostgresStatements:
     def _old(self, before: Mapping[int, datetime]) -> str:
         # An infinitely early moment is no age: a row that failed because of it must stay until somebody has looked at it.
         real = f"created_at >= {EARLIEST}"
-        return " OR ".join(
-            f"(status = {int(status)} AND created_at < {self._texts.moment('%s')} AND {real})" for status in before
-        )
+        moment = self._texts.moment("%s", "created_at")
+        return " OR ".join(f"(status = {int(status)} AND created_at < {moment} AND {real})" for status in before)
 
     def _finished(self, statuses: Sequence[int], *, condition: str = "") -> str:
         """Rows of these statuses by ascending id. Delivered ones are at the beginning of the primary key; failed and

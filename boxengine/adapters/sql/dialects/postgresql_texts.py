@@ -17,6 +17,7 @@ from boxengine.domain.item import Status
 WITHOUT_ZONE = "AT TIME ZONE INTERVAL '0'"
 """Makes a moment with a zone one in UTC without it, which the driver decodes in a tenth of the time. The zone is given as an
 offset, because the server looks a name up in its list of zones for each row."""
+_IN_UTC = " AT TIME ZONE 'UTC'"
 _MAX_EXPONENT = 64
 """With this exponent every pause has long reached its maximum, and the power still fits a float."""
 _NO_ID = 2**63 - 1
@@ -68,8 +69,10 @@ class PostgresTexts:
     def longest_waiting(self) -> str:
         since, condition = "t.created_at", ""
         if self._table.has("available_at"):
-            since = "greatest(t.created_at, t.available_at)"
-            condition = f"AND (t.available_at IS NULL OR t.available_at <= {self._now})"
+            alike = ("available_at" in self._table.zoned) == ("created_at" in self._table.zoned)
+            # It takes a zone off, and gives one.
+            since = f"greatest(t.created_at, t.available_at{'' if alike else _IN_UTC})"
+            condition = f"AND (t.available_at IS NULL OR t.available_at <= {self._now('available_at')})"
         return (
             # If the condition were inside the limit, the planner would expect few rows to meet it and read the whole table.
             f"SELECT min(i.since) FILTER (WHERE {is_within_reach('i.since')}) "
@@ -83,11 +86,12 @@ class PostgresTexts:
         due = self.pending("t.bucket, 0::float8")
         if self._table.delayed_index is None:
             return due
+        now = self._now("available_at")
         return (
             # The difference itself may be infinite, or beyond what Python holds.
             f"{due} UNION ALL (SELECT NULL, "
-            f"least(extract(epoch FROM t.available_at) - extract(epoch FROM {self._now}), {_LONG})::float8 "
-            f"FROM {self._table.name} AS t WHERE t.status = 0 AND t.available_at > {self._now} "
+            f"least(extract(epoch FROM t.available_at) - extract(epoch FROM {now}), {_LONG})::float8 "
+            f"FROM {self._table.name} AS t WHERE t.status = 0 AND t.available_at > {now} "
             "ORDER BY t.available_at LIMIT 1)"
         )
 
@@ -104,7 +108,7 @@ class PostgresTexts:
                 "t.options::text AS options" if table.has("options") else "NULL::text AS options",
                 f"CASE WHEN octet_length(t.{table.payload}) <= {self._light} THEN t.{table.payload} END",
                 self.errors("t"),
-                f"t.created_at {WITHOUT_ZONE}" if table.zoned else "t.created_at",
+                f"t.created_at {WITHOUT_ZONE}" if "created_at" in table.zoned else "t.created_at",
                 self._zoned("processed_at"),
                 *(["t.seq"] if table.numbered else []),
             )
@@ -122,10 +126,10 @@ class PostgresTexts:
                 seconds += f" * (1 - {backoff.jitter} * ({row}.id %% 1000 * {JITTER_STRIDE} %% 1000) / 1000.0)"
             parts.append(
                 f"({self.errors(row)} = 0 OR {row}.processed_at IS NULL OR "
-                f"{row}.processed_at <= {self._now} - make_interval(secs => {seconds}))"
+                f"{row}.processed_at <= {self._now('processed_at')} - make_interval(secs => {seconds}))"
             )
         if self._table.has("available_at"):
-            parts.append(f"({row}.available_at IS NULL OR {row}.available_at <= {self._now})")
+            parts.append(f"({row}.available_at IS NULL OR {row}.available_at <= {self._now('available_at')})")
         return "(" + " AND ".join(parts or ["true"]) + ")"
 
     def errors(self, row: str) -> str:
@@ -167,8 +171,10 @@ class PostgresTexts:
     def outcomes(self) -> tuple[str, str]:
         # One moment for all rows of a statement tells an audit that none of them overtook another. An undelivered row
         # must still be pending: rows whose deletion was undone are not locked, and an operator may have discarded one.
-        name, now = self._table.name, self.moment("statement_timestamp()")
-        touched = f"processed_at = {now}, updated_at = {now}"
+        name = self._table.name
+        touched = ", ".join(
+            f"{column} = {self.moment('statement_timestamp()', column)}" for column in ("processed_at", "updated_at")
+        )
         deliver = (
             f"DELETE FROM {name} WHERE id = ANY(%s::bigint[])"
             if self._table.box.retention.deletes_on_delivery
@@ -187,18 +193,17 @@ class PostgresTexts:
         )
         return deliver, fail
 
-    @property
-    def _now(self) -> str:
-        return self.moment("now()")
+    def _now(self, column: str) -> str:
+        return self.moment("now()", column)
 
-    def moment(self, expression: str) -> str:
-        """A zoned moment in the form of this table's columns."""
+    def moment(self, expression: str, column: str) -> str:
+        """A zoned moment in the form of this column."""
         if expression == "%s":
             expression = "%s::timestamptz"
-        return expression if self._table.zoned else f"({expression} AT TIME ZONE 'UTC')"
+        return expression if column in self._table.zoned else f"({expression}{_IN_UTC})"
 
     def _zoned(self, column: str) -> str:
-        return f"t.{column}" if self._table.zoned else f"t.{column} AT TIME ZONE 'UTC' AS {column}"
+        return f"t.{column}" if column in self._table.zoned else f"t.{column}{_IN_UTC} AS {column}"
 
 
 def still_pending(row: str = "") -> str:

@@ -176,7 +176,7 @@ def reflect_log(connection: Connection, side: BoxTable) -> LogTable:
     columns = connection.execute(_COLUMNS, {"name": quoted(connection.dialect, side.schema, log)}).scalars().all()
     own = [name for name in columns if name != "xact"]
     lacking = [name for name in own if not side.has(name)]
-    if lacking or "xact" not in columns or side.payload != "payload" or not side.zoned:
+    if lacking or "xact" not in columns or side.payload != "payload" or "processed_at" not in side.zoned:
         what = f"lacks {', '.join(lacking)}" if lacking else "was made for sbmt-outbox"
         raise SchemaMismatch(f"box {box.name}: table {box.table!r} {what}, so it cannot take items out of its log")
     quote = connection.dialect.identifier_preparer.quote

@@ -93,7 +93,7 @@ class SqlAudit:
         table = self._table(box)
         places = ", ".join(["%s"] * len(buckets))
         rows = self._ask(
-            f"SELECT t.bucket, max(t.id), {table.utc('max(t.processed_at)')} FROM {table.name} AS t "
+            f"SELECT t.bucket, max(t.id), {table.utc('max(t.processed_at)', 'processed_at')} FROM {table.name} AS t "
             f"WHERE t.status = {Status.DELIVERED:d} AND t.bucket IN ({places}) GROUP BY t.bucket",
             tuple(buckets),
         )
@@ -118,7 +118,7 @@ class SqlAudit:
         """The condition for rows created since, with their lowest id: an index can test an id without reading the row."""
         if since is None:
             return "t.id > 0", ()
-        moment = table.moment(since)
+        moment = table.creation(since)
         ((lowest,),) = self._ask(f"SELECT min(t.id) FROM {table.name} AS t WHERE t.created_at >= %s", (moment,))
         return "t.id >= %s AND t.created_at >= %s", (0 if lowest is None else lowest, moment)
 
@@ -172,12 +172,12 @@ class _Table:
         waits += [f"t.{column} IS NOT NULL" for column in ("error_log", "available_at") if found.has(column)]
         event_name = "t.event_name" if found.has("event_name") else "NULL"
         seq = "t.seq" if found.numbered else "NULL"
-        moments = f"{self.utc('t.processed_at')}, {self.utc('t.created_at')}"
+        moments = f"{self._utc('processed_at')}, {self._utc('created_at')}"
         uuid = "t.uuid::text" if self._postgres else "t.uuid"
         replayed = self._replayed(uuid) if found.has("options") else f"{Replayed.NO:d}"
         self.columns = f"t.id, t.event_key, t.bucket, t.status, ({' OR '.join(waits)}), {moments}, {seq}, {replayed}"
         own_identity = self._own_identity(replayed) if found.has("options") else "true"
-        self.marks = f"t.id, {uuid}, t.status, {event_name}, {self.utc('t.created_at')}, {own_identity}"
+        self.marks = f"t.id, {uuid}, t.status, {event_name}, {self._utc('created_at')}, {own_identity}"
 
     def _replayed(self, uuid: str) -> str:
         marked = self._mentioned(REPLAY_OF)
@@ -196,14 +196,17 @@ class _Table:
         options = "t.options::text" if self._postgres else "t.options"
         return f"coalesce({options} LIKE '%%\"{header}\"%%', false)"
 
-    def utc(self, moment: str) -> str:
-        """The moment in UTC, without its zone."""
-        moment = within_reach(moment)
-        return f"({moment}) AT TIME ZONE 'UTC'" if self._postgres and self._zoned else moment
+    def _utc(self, column: str) -> str:
+        return self.utc(f"t.{column}", column)
 
-    def moment(self, moment: datetime) -> datetime:
-        """The moment in the form that the table stores."""
-        return moment if self._postgres and self._zoned else moment.astimezone(UTC).replace(tzinfo=None)
+    def utc(self, moment: str, column: str) -> str:
+        """The moment, which has the form of this column, in UTC, without its zone."""
+        moment = within_reach(moment)
+        return f"({moment}) AT TIME ZONE 'UTC'" if column in self._zoned else moment
+
+    def creation(self, moment: datetime) -> datetime:
+        """The moment in the form of ``created_at``."""
+        return moment if "created_at" in self._zoned else moment.astimezone(UTC).replace(tzinfo=None)
 
     def hint(self, index: str) -> str:
         """An index hint for MySQL, which otherwise sorts the whole table instead of reading part of it by index."""

@@ -36,7 +36,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import NullType
 
-from boxengine.adapters.sql.shape.now import utc_now
+from boxengine.adapters.sql.shape.columns import stored_now
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.item import Status, rfc3339
 from boxengine.ports import ItemFilter
@@ -66,8 +66,7 @@ class ItemRows:
 
     def __init__(self, found: BoxTable, connection: Connection) -> None:
         _, _, name = found.box.table.rpartition(".")
-        moment = DateTime(timezone=found.zoned)
-        types: dict[str, Any] = _NUMBERS | dict.fromkeys(_MOMENTS, moment)
+        types: dict[str, Any] = _NUMBERS | {each: DateTime(timezone=each in found.zoned) for each in _MOMENTS}
         columns = [column(each, types.get(each)) for each in sorted(found.columns)]
         self.connection = connection
         self.dialect = connection.dialect.name
@@ -135,16 +134,19 @@ class ItemRows:
 
     def retry(self, which: ItemFilter, ids: Sequence[int]) -> list[int]:
         # Without an errors_count the row is due at once; with a processed_at it counts as tried before.
-        return self._make_due(which, ids, processed_at=func.coalesce(self._columns.processed_at, self._now))
+        return self._make_due(
+            which, ids, processed_at=func.coalesce(self._columns.processed_at, self._now("processed_at"))
+        )
 
     def restart(self, which: ItemFilter, ids: Sequence[int]) -> list[int]:
         return self._make_due(which, ids, processed_at=None)
 
     def discard(self, which: ItemFilter, ids: Sequence[int]) -> list[int]:
         held = self._lock(which, ids, self._columns.status.in_([int(Status.PENDING), int(Status.FAILED)]))
-        values: dict[str, Any] = {"status": int(Status.DISCARDED), "processed_at": self._now}
+        moment = self._now("processed_at")
+        values: dict[str, Any] = {"status": int(Status.DISCARDED), "processed_at": moment}
         if held and self._found.has("error_log"):
-            now: datetime = self.connection.execute(select(self._now)).scalar_one()
+            now: datetime = self.connection.execute(select(moment)).scalar_one()
             text = f"{rfc3339(now.replace(tzinfo=now.tzinfo or UTC))} discarded by hand"
             log, limit = func.concat_ws("\n", text, self._columns.error_log), self._found.log.always_fit
             values["error_log"] = log if limit is None else func.left(log, limit)
@@ -184,7 +186,9 @@ class ItemRows:
 
     def _update(self, ids: list[int], **values: Any) -> list[int]:
         if ids:
-            statement = update(self.table).where(self._columns.id.in_(ids)).values(**values, updated_at=self._now)
+            statement = (
+                update(self.table).where(self._columns.id.in_(ids)).values(**values, updated_at=self._now("updated_at"))
+            )
             if self.dialect != "postgresql":
                 statement = statement.with_hint(_BY_ID, dialect_name=self.dialect)
             self.connection.execute(statement)
@@ -205,9 +209,9 @@ class ItemRows:
         if which.ids:
             conditions.append(columns.id.in_(which.ids))
         if which.created_from is not None:
-            conditions.append(columns.created_at >= self._moment(which.created_from))
+            conditions.append(columns.created_at >= self._creation(which.created_from))
         if which.created_before is not None:
-            conditions.append(columns.created_at < self._moment(which.created_before))
+            conditions.append(columns.created_at < self._creation(which.created_before))
         if which.up_to is not None:
             conditions.append(columns.id <= which.up_to)
         if which.tried:
@@ -271,15 +275,13 @@ class ItemRows:
                 shown.append(cast(each, String).label(name) if as_text and name in _MOMENTS else each)
         return shown
 
-    @property
-    def _now(self) -> ColumnElement[Any]:
-        """The database's clock in the form of this table's columns."""
-        if self.dialect == "postgresql" and not self._found.zoned:
-            return func.timezone("UTC", func.now())
-        return utc_now()
+    def _now(self, column: str) -> ColumnElement[Any]:
+        """The database's clock in the form of this column."""
+        return stored_now(self.connection.dialect, zoned=column in self._found.zoned)
 
-    def _moment(self, moment: datetime) -> datetime:
-        return moment if self._found.zoned else moment.astimezone(UTC).replace(tzinfo=None)
+    def _creation(self, moment: datetime) -> datetime:
+        """The moment in the form of ``created_at``."""
+        return moment if "created_at" in self._found.zoned else moment.astimezone(UTC).replace(tzinfo=None)
 
 
 def _is_number(key: str) -> bool:

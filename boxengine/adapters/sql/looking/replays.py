@@ -56,14 +56,13 @@ class RowReplays:
         if not meant:
             return 0
         name, payload = self._found.in_text, self._found.payload
-        now = self._now()
         values = {
             "uuid": self._uuid(),
             **{column: f"t.{column}" for column in (*_SAME, payload)},
             "status": "0",
             "errors_count": "0",
-            "created_at": now,
-            "updated_at": now,
+            "created_at": self._now("created_at"),
+            "updated_at": self._now("updated_at"),
             "options": self._options(copying, "t.options", "t.uuid"),
         }
         bound = self._marks(copying)
@@ -99,9 +98,9 @@ class RowReplays:
         quote = self._inspector.dialect.identifier_preparer.quote
         return [in_text(quote(name)) for name in own]
 
-    def _now(self) -> str:
+    def _now(self, column: str) -> str:
         if self._postgresql:
-            return "now()" if self._found.zoned else "(now() AT TIME ZONE 'UTC')"
+            return "now()" if column in self._found.zoned else "(now() AT TIME ZONE 'UTC')"
         return "UTC_TIMESTAMP(6)"
 
     def _uuid(self) -> str:

@@ -104,8 +104,13 @@ class TablePlanner:
     def _step(self, purpose: str, sql: str, **more: Any) -> Step:
         return Step(self._box_name, self._table.fullname, purpose, sql, **more)
 
-    def _column_step(self, purpose: str, column: Column[object]) -> Step:
+    def _column_step(self, purpose: str, column: Column[object], *, zoned: bool = True) -> Step:
+        """Args:
+        zoned: whether the table stores moments with a zone.
+        """
         definition = self._compiled(CreateColumn(column))
+        if not zoned:
+            definition = definition.replace("WITH TIME ZONE", "WITHOUT TIME ZONE")
         return self._step(purpose, f"ALTER TABLE {self._name} ADD COLUMN {definition}", column=column.name)
 
     def _missing_index_steps(

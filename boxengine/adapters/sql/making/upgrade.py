@@ -111,14 +111,18 @@ class _Planner(TablePlanner):
     # ── one that is ──────────────────────────────────────────────────────────────────────────────────
 
     def _columns(self) -> Iterator[Step]:
-        known = self._known_columns()
+        known = {
+            column["name"]: column["type"]
+            for column in self._present.get_columns(self._table.name, schema=self._table.schema)
+        }
+        zoned = bool(getattr(known.get("processed_at"), "timezone", True))
         wanted: list[Column[object]] = [self._table.c[name] for name in OPTIONAL if name in self._table.c]
         if self._box.sequence and "seq" in self._table.c:
             wanted.append(self._table.c.seq)
         for column in wanted:
             if column.name not in known:
                 loss = OPTIONAL.get(column.name, "its items have no numbers (sequence)")
-                yield self._column_step(f"add the column {column.name}: without it {loss}", column)
+                yield self._column_step(f"add the column {column.name}: without it {loss}", column, zoned=zoned)
 
     def _indexes(self) -> Iterator[Step]:
         known, broken, keyed = self._present_indexes()

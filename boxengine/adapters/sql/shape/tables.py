@@ -51,8 +51,8 @@ class BoxTable:
     """The usable columns: ``dedup_key`` is not usable without its unique index."""
     payload: str
     """``payload``, or ``proto_payload`` as in old tables of sbmt-outbox."""
-    zoned: bool
-    """Whether moments are stored with a zone; without one they are UTC, as ActiveRecord writes them."""
+    zoned: frozenset[str]
+    """The columns that store moments with a zone; the others' are UTC, as ActiveRecord writes them."""
     numeric_keys: bool = False
     """Whether event keys are stored as numbers, as tables of sbmt-outbox may."""
     schema: str = ""
@@ -157,7 +157,7 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
         name=quoted(connection.dialect, place, name),
         columns=frozenset(types).difference(["dedup_key"] if ambiguous else ()),
         payload=payload,
-        zoned=bool(getattr(types["processed_at"], "timezone", False)),
+        zoned=frozenset(name for name, kind in types.items() if getattr(kind, "timezone", False)),
         numeric_keys=isinstance(types["event_key"], Integer),
         schema=place,
         location=f"{place}.{name}",
