@@ -30,7 +30,7 @@ def create(context: typer.Context, box: BoxName = None) -> None:
 
     boxes = globals_of(context).boxes()
     wanted = chosen(boxes, box)
-    store = connect_store(boxes.resolved.settings)
+    store = connect_store(boxes.resolved.settings, patient=True)
     try:
         made = schema.create(store.engine, wanted, models(boxes, wanted))
         sizes.record(store.engine, wanted)
@@ -57,7 +57,7 @@ def check(
 
     boxes = globals_of(context).boxes()
     wanted = chosen(boxes, box)
-    store = connect_store(boxes.resolved.settings)
+    store = connect_store(boxes.resolved.settings, patient=True)
     try:
         findings = schema.check(store.engine, wanted, models(boxes, wanted))
         findings += job_schema.check(store.engine, *_jobs(boxes, box))
@@ -128,7 +128,7 @@ def rebucket(
     from boxengine.app.servers.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
-    store = connect_store(boxes.resolved.settings)
+    store = connect_store(boxes.resolved.settings, patient=True)
     try:
         old, new = sizes.change(store.engine, boxes.box(box), dry=dry_run)
     finally:
@@ -159,7 +159,7 @@ def upgrade(
 
     boxes = globals_of(context).boxes()
     wanted = chosen(boxes, box)
-    store = connect_store(boxes.resolved.settings)
+    store = connect_store(boxes.resolved.settings, patient=True)
     try:
         with store.engine.connect() as connection:
             steps = upgrading.plan(connection, wanted, models(boxes, wanted))
@@ -202,7 +202,7 @@ def reposition(
     found = boxes.box(box)
     if found.storage is not Storage.LOG:
         raise BadUsage(f"box {box} has storage: table, so there are no positions")
-    store = connect_store(boxes.resolved.settings)
+    store = connect_store(boxes.resolved.settings, patient=True)
     try:
         aside = put_right(store.engine, found, anyway=anyway)
     finally:

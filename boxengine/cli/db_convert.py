@@ -53,7 +53,7 @@ def convert(
             f"box {box} has storage: {found.storage.value} in the configuration: set storage: {to.value}, deploy it to all "
             "applications and workers, then finish"
         )
-    store = connect_store(boxes.resolved.settings)
+    store = connect_store(boxes.resolved.settings, patient=True)
     try:
         if store.engine.dialect.name != "postgresql":
             raise BadUsage(f"box {box} cannot be converted: storage: log needs PostgreSQL")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
@@ -61,7 +62,7 @@ def older_transaction(url: str) -> Iterator[None]:
 def test_an_index_waits_for_older_transactions_without_a_limit(
     engine: sa.Engine, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upgrade, "LOCK_PATIENCE", "1ms")
+    monkeypatch.setattr(upgrade, "LOCK_PATIENCE", timedelta(milliseconds=1))
     schema.create(engine, [BOX])
     run(engine, f"DROP INDEX {INDEX}", LIMITED)
     engine.dispose()
@@ -91,14 +92,18 @@ def test_no_setting_of_an_upgrade_stays_on_a_connection(
     through.dispose()
 
 
+@pytest.mark.parametrize("database", ["postgres_url", "mysql_url"])
 def test_a_step_that_writers_would_queue_behind_gives_up(
-    engine: sa.Engine, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upgrade, "LOCK_PATIENCE", "1ms")
+    monkeypatch.setattr(upgrade, "LOCK_PATIENCE", timedelta(seconds=1))
+    url = request.getfixturevalue(database)
+    engine = connect(url, connections=1)
     schema.create(engine, [BOX])
     run(engine, "ALTER TABLE order_outbox_items DROP COLUMN error_log")
-    with older_transaction(postgres_url), pytest.raises(StoreUnavailable, match="lock timeout"):
+    with older_transaction(url), pytest.raises(StoreUnavailable, match=r"(?i)lock.* timeout"):
         list(upgrade.apply(engine, plan(engine)))
+    engine.dispose()
 
 
 def test_what_an_attempt_left_of_the_index_by_key_is_made_anew(engine: sa.Engine) -> None:

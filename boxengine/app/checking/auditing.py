@@ -58,7 +58,7 @@ def auditing(boxes: Boxes, name: str, choices: AuditChoices, *, progress: Progre
         raise BadUsage(f"box {name}: no audit with storage: log, whose rows do not tell when they were delivered")
     feed = _feed(settings, name, choices.topics) if choices.kafka else None
     with ExitStack() as stack:
-        store = connect_store(settings)
+        store = connect_store(settings, patient=True)
         stack.callback(store.close)
         items, rows = SqlItems(store), SqlAudit(store)
         table = TableAudit(

@@ -19,7 +19,12 @@ LOCK_LIMIT = timedelta(seconds=0.25)
 
 
 def connect_store(
-    settings: Settings, *, statement_limit: timedelta | None = None, writes: bool = False, only_looks: bool = False
+    settings: Settings,
+    *,
+    statement_limit: timedelta | None = None,
+    writes: bool = False,
+    only_looks: bool = False,
+    patient: bool = False,
 ) -> SqlStore:
     """Connects to the database only.
 
@@ -27,6 +32,7 @@ def connect_store(
         statement_limit: after this time the database aborts a statement; None: never.
         writes: see ``connect``.
         only_looks: see ``SqlStore``.
+        patient: see ``connect``.
 
     Raises:
         BadUsage: ``database.url`` is missing or makes no sense.
@@ -54,6 +60,7 @@ def connect_store(
         idle_timeout=idle_timeout,
         prepared=settings.database.prepared_statements,
         statement_limit=statement_limit,
+        patient=patient,
     )
     return SqlStore(
         connect_to(settings.database.url, writes=writes),

@@ -32,7 +32,7 @@ def after_migrate(*, using: str, verbosity: int = 1, stdout: TextIO | None = Non
         if verbosity >= 1 and stdout is not None:
             stdout.write(f"  boxengine: {text}\n")
 
-    engine = connect(url, connections=1)
+    engine = connect(url, connections=1, patient=True)
     try:
         with engine.connect() as connection:
             steps = upgrade.plan(connection, wanted)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from functools import partial
@@ -36,8 +37,9 @@ def connect(
     statement_limit: timedelta | None = None,
     lock_limit: timedelta | None = None,
     writes: bool = False,
+    patient: bool = False,
 ) -> Engine:
-    """An engine for the worker; no connection is made yet.
+    """An engine for the worker; no connection is made yet. Options of the URL win over those that boxengine sets.
 
     Args:
         url: SQLAlchemy URL; ``postgresql://`` means psycopg, ``mysql://`` PyMySQL.
@@ -50,6 +52,8 @@ def connect(
         lock_limit: a statement waits no longer for a table that somebody else has locked; MySQL counts whole seconds. Without
             effect behind a pooler, which hands the session's settings to other clients.
         writes: whether a read-only server counts as unavailable. The address is resolved again for each connection.
+        patient: whether an answer may take any time, such as that to the statement that makes an index. Otherwise, on MySQL, a
+            server that is silent for longer than any of the worker's statements takes counts as gone.
 
     Raises:
         BoxError: the URL makes no sense, or its driver is not installed.
@@ -70,13 +74,15 @@ def connect(
             pool_reset_on_return=None,  # see ``_reset``
             # Parameters may be confidential, and errors end up in logs.
             hide_parameters=True,
-            connect_args=_connect_args(address.get_backend_name(), silence=silence)
+            connect_args=_connect_args(address, silence=silence, patient=patient)
             | (connect_arguments(address) if writes else {}),
         )
     except (ArgumentError, NoSuchModuleError) as error:
         raise BoxError(f"database.url: {error}") from error
     except ModuleNotFoundError as error:
         raise BoxError(f"database.url: the driver is not installed: {error.name}; pip install {error.name}") from error
+    if _INIT in address.query:
+        event.listen(engine, "connect", partial(_complete_session, theirs=str(address.query[_INIT]), silence=silence))
     if writes:
         demand(engine)
     event.listen(engine, "reset", partial(_reset, engine))
@@ -212,23 +218,48 @@ _ONLY_ASYNCPG = frozenset(
 )
 
 
-def _connect_args(backend: str, *, silence: int) -> dict[str, Any]:
-    if backend == "postgresql":
-        return {
-            "application_name": "boxengine",
-            # The server converts texts from its own encoding, and the driver returns text as str: from a database without
-            # an encoding (SQL_ASCII) it would otherwise return bytes.
-            "client_encoding": "utf8",
-            "connect_timeout": CONNECT_TIMEOUT,
-            "keepalives_idle": 15,
-            "keepalives_interval": 5,
-            "keepalives_count": 3,
-            "tcp_user_timeout": SILENCE_MS,
-        }
-    return {
+def _connect_args(address: URL, *, silence: int, patient: bool) -> dict[str, Any]:
+    """What boxengine adds to the URL's options."""
+    if address.get_backend_name() == "postgresql":
+        # The server converts texts from its own encoding, and the driver returns text as str: from a database without
+        # an encoding (SQL_ASCII) it would otherwise return bytes.
+        return _unless_said(_OF_POSTGRESQL, address) | {"client_encoding": "utf8"}
+    limit = max(silence, 2 * ROW_LOCK_WAIT)
+    own = {
         "connect_timeout": CONNECT_TIMEOUT,
-        # Longer than any of boxengine's statements takes, lock waits included: past it, the peer has gone.
-        "read_timeout": max(silence, 2 * ROW_LOCK_WAIT),
-        "write_timeout": max(silence, 2 * ROW_LOCK_WAIT),
-        "init_command": f"SET SESSION innodb_lock_wait_timeout = {ROW_LOCK_WAIT}, wait_timeout = {silence}",
+        # Longer than any of the worker's statements takes, lock waits included: past it, the peer has gone.
+        **({} if patient else {"read_timeout": limit}),
+        "write_timeout": limit,
+        _INIT: _session_settings(silence),
     }
+    return _unless_said(own, address)
+
+
+def _unless_said(options: Mapping[str, Any], address: URL) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in address.query}
+
+
+def _session_settings(silence: int, *, besides: str = "") -> str:
+    """The statement that makes MySQL's settings, without those that another statement mentions; empty if none is left."""
+    own = {"innodb_lock_wait_timeout": ROW_LOCK_WAIT, "wait_timeout": silence}
+    left = [f"{name} = {value}" for name, value in own.items() if not re.search(rf"\b{name}\b", besides, re.IGNORECASE)]
+    return f"SET SESSION {', '.join(left)}" if left else ""
+
+
+def _complete_session(connection: Any, _record: object, *, theirs: str, silence: int) -> None:
+    """Makes boxengine's settings after the statement in the URL, which the driver has sent."""
+    statement = _session_settings(silence, besides=theirs)
+    if statement:
+        with _closed_on_error(connection):
+            _run(connection, statement)
+
+
+_INIT = "init_command"
+_OF_POSTGRESQL = {
+    "application_name": "boxengine",
+    "connect_timeout": CONNECT_TIMEOUT,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": SILENCE_MS,
+}

@@ -7,6 +7,7 @@ which rewrites nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import Column, Connection, Engine, Index, MetaData, Table
@@ -24,7 +25,7 @@ from boxengine.adapters.sql.shape.index_names import index_name
 from boxengine.adapters.sql.shape.tables import OPTIONAL, counters_of, leads_to_keys, quoted, unescaped
 from boxengine.domain.box import Box, Storage
 
-LOCK_PATIENCE = "5s"
+LOCK_PATIENCE = timedelta(seconds=5)
 """How long a step waits for a lock that keeps writers out. While it waits, every later writer waits, too."""
 
 
@@ -72,7 +73,11 @@ def _run_concurrently(engine: Engine, statement: str) -> None:
 def _run_in_transaction(engine: Engine, statement: str) -> None:
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":
-            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_PATIENCE}'")
+            milliseconds = round(LOCK_PATIENCE / timedelta(milliseconds=1))
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {milliseconds}")
+        else:
+            connection.detach()  # closed afterwards, so that the setting ends with it
+            connection.exec_driver_sql(f"SET SESSION lock_wait_timeout = {round(LOCK_PATIENCE.total_seconds())}")
         connection.exec_driver_sql(statement)
 
 

@@ -46,10 +46,10 @@ class PostgresWakeups:
             "connect_timeout": CONNECT_TIMEOUT,
             # A standby sends no notifications, and refuses LISTEN.
             **connect_arguments(address),
-            **options,
             "keepalives_idle": 15,
             "keepalives_interval": 5,
             "keepalives_count": 3,
+            **options,
         }
         self._connection: psycopg.Connection[Any] | None = None
         self._closed = False

@@ -1,0 +1,84 @@
+"""How the worker's connections are made: what the URL says, and what boxengine adds to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event
+
+from boxengine.adapters.sql.connecting import engine as connecting
+from boxengine.adapters.sql.waking.listen import PostgresWakeups
+from boxengine.app.servers.database import connect_store
+from boxengine.settings import Settings
+from boxengine.settings.schema import DatabaseSettings
+
+POSTGRESQL = "postgresql+psycopg://h/n"
+MYSQL = "mysql+pymysql://h/n"
+
+
+class Asked(Exception):
+    """The driver would connect now."""
+
+
+def asked(engine: Engine) -> dict[str, Any]:
+    """The options that the driver gets."""
+    found: dict[str, Any] = {}
+
+    def keep(_dialect: object, _record: object, _arguments: object, options: dict[str, Any]) -> None:
+        found.update({name: value for name, value in options.items() if name != "context"})
+        raise Asked
+
+    event.listen(engine, "do_connect", keep)
+    with pytest.raises(Asked):
+        engine.connect()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("connect_timeout", "30"),
+        ("application_name", "orders"),
+        ("keepalives_idle", "60"),
+        ("keepalives_interval", "20"),
+        ("keepalives_count", "9"),
+        ("tcp_user_timeout", "120000"),
+    ],
+)
+def test_what_the_url_says_wins_on_postgresql(option: str, value: str) -> None:
+    options = asked(connecting.connect(f"{POSTGRESQL}?{option}={value}", connections=1))
+    own = asked(connecting.connect(POSTGRESQL, connections=1))
+    assert options == own | {option: value}
+
+
+def test_the_driver_gets_text_in_utf8_whatever_the_url_says() -> None:
+    assert asked(connecting.connect(f"{POSTGRESQL}?client_encoding=latin1", connections=1))["client_encoding"] == "utf8"
+
+
+@pytest.mark.parametrize("option", ["connect_timeout", "read_timeout", "write_timeout"])
+def test_what_the_url_says_wins_on_mysql(option: str) -> None:
+    options = asked(connecting.connect(f"{MYSQL}?{option}=300", connections=1))
+    assert options == asked(connecting.connect(MYSQL, connections=1)) | {option: 300}
+
+
+def test_the_listener_keeps_its_connection_alive_as_the_url_says() -> None:
+    engine = connecting.connect(f"{POSTGRESQL}?keepalives_idle=60", connections=1)
+    options = PostgresWakeups(engine)._options
+    assert (options["keepalives_idle"], options["keepalives_count"]) == ("60", 3)
+
+
+@pytest.mark.parametrize("patient", [False, True])
+def test_only_a_patient_connection_waits_for_an_answer_without_a_limit(*, patient: bool) -> None:
+    store = connect_store(Settings(database=DatabaseSettings(url=MYSQL)), patient=patient)
+    assert ("read_timeout" in asked(store.engine)) is not patient
+
+
+def test_both_the_urls_settings_and_ours_are_in_force(mysql_url: str) -> None:
+    theirs = "SET SESSION wait_timeout = 77, sql_mode = 'ANSI_QUOTES'"
+    engine = connecting.connect(f"{mysql_url}{'&' if '?' in mysql_url else '?'}init_command={theirs}", connections=1)
+    with engine.connect() as connection:
+        found = connection.exec_driver_sql("SELECT @@wait_timeout, @@sql_mode, @@innodb_lock_wait_timeout").one()
+    engine.dispose()
+    assert "ANSI_QUOTES" in found[1]
+    assert (found[0], found[2]) == (77, connecting.ROW_LOCK_WAIT)
