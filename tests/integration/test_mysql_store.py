@@ -15,11 +15,13 @@ from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.creating.insert import SqlRows
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.dialects.mysql import MySqlStatements
+from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.adapters.sql.making import schema
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Settlement
 from boxengine.errors import InvalidItem, StoreUnavailable
+from boxengine.ports import ItemFilter
 
 BOX = Box(name="order_item", type=BoxType.OUTBOX, table="order_items", bucket_size=4)
 INBOX = Box(name="payment_item", type=BoxType.INBOX, table="payment_items", bucket_size=4)
@@ -199,6 +201,21 @@ def test_a_dedup_key_committed_after_the_callers_snapshot_is_known(engine: sa.En
         (first,) = insert(engine, "a", dedup_key="once")
         assert SqlRows(BOX).insert(connection, [attributes("b", dedup_key="once")]).ids == [first]
     application.dispose()
+
+
+def test_a_table_whose_uuids_have_no_dashes_takes_items_and_finds_them(engine: sa.Engine, other: SqlStore) -> None:
+    with engine.begin() as connection:
+        for box in (BOX, INBOX):
+            connection.exec_driver_sql(f"ALTER TABLE {box.table} MODIFY uuid CHAR(32) NOT NULL")
+    wanted = UUID(int=7)
+    first = insert(engine, "a", box=INBOX, uuid=wanted)
+    assert insert(engine, "a", box=INBOX, uuid=wanted) == first
+    (item,) = insert(engine, "a", uuid=str(wanted))
+    with engine.connect() as connection:
+        assert connection.execute(sa.text(f"SELECT uuid FROM {BOX.table}")).scalar() == wanted.hex
+    items = SqlItems(other)
+    for spelled in (str(wanted), wanted.hex):
+        assert [row.id for row in items.page(BOX, ItemFilter(uuid=spelled), after=0, limit=10)] == [item]
 
 
 def test_a_message_received_twice_is_stored_once_by_its_uuid(engine: sa.Engine) -> None:

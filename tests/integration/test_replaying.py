@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import sqlalchemy as sa
@@ -162,6 +163,17 @@ def test_copies_may_go_elsewhere_and_may_keep_their_identity(bench: Bench) -> No
         "topic": "orders-replay",
         "headers": {"x": "y", "Replay-Of": uuid, "Idempotency-Key": uuid},
     }
+
+
+def test_a_copys_uuid_has_no_dashes_where_there_is_no_room_for_them(mysql_url: str) -> None:
+    bench = Bench(mysql(mysql_url))
+    with bench.engine.begin() as connection:
+        connection.execute(sa.text(f"ALTER TABLE {bench.box.table} MODIFY uuid CHAR(32) NOT NULL"))
+    original = bench.insert(uuid=uuid4().hex)
+    assert bench.replays.run(bench.box, ItemFilter(ids=(original,)), MARKED) == 1
+    (copy,) = bench.copies(original)
+    assert len(copy["uuid"]) == 32
+    bench.harness.close()
 
 
 def test_a_table_without_options_could_not_mark_a_copy(bench: Bench) -> None:

@@ -20,7 +20,7 @@ from boxengine.adapters.sql.creating.size_in_force import SizeInForce, comment
 from boxengine.adapters.sql.dialects.inserts import Inserts, runs
 from boxengine.adapters.sql.log.tables import log_table
 from boxengine.adapters.sql.sessions.callers_connection import callers_connection
-from boxengine.adapters.sql.shape.columns import UtcMoment, length_of, stored_now
+from boxengine.adapters.sql.shape.columns import BareUuid, UtcMoment, length_of, stored_now
 from boxengine.adapters.sql.shape.models import box_table
 from boxengine.adapters.sql.shape.tables import reflect
 from boxengine.adapters.sql.waking.after_commit import send_after_commit
@@ -197,6 +197,8 @@ class SqlRows:
                     copy.default = ColumnDefault(stored_now(connection.dialect, zoned=name in found.zoned))
                 if isinstance(copy.type, DateTime) and name not in found.zoned:
                     copy.type = UtcMoment()
+                if name == "uuid" and found.bare_uuids:
+                    copy.type = BareUuid()
                 if name == "event_key" and found.numeric_keys:
                     copy.type = BigInteger()
                 columns.append(copy)

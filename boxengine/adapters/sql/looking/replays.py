@@ -110,7 +110,7 @@ class RowReplays:
         columns = self._inspector.get_columns(name, schema=schema or None)
         if any(column["name"] == "uuid" and isinstance(column["type"], BINARY | LargeBinary) for column in columns):
             raise BoxError(f"table {self._found.box.table} keeps uuids as bytes, which a replay cannot make")
-        return "UUID()"
+        return "REPLACE(UUID(), '-', '')" if self._found.bare_uuids else "UUID()"
 
     def _marks(self, replay: Replay) -> dict[str, Any]:
         """The parameters of ``_options``."""

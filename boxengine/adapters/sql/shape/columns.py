@@ -43,6 +43,18 @@ class DashedUuid(TypeDecorator[UUID]):
         return value if value is None or isinstance(value, UUID) else UUID(str(value))
 
 
+class BareUuid(DashedUuid):
+    """A UUID as its 32 hexadecimal digits."""
+
+    impl = CHAR(32)
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        """As ``DashedUuid`` does, without the dashes."""
+        dashed = super().process_bind_param(value, dialect)
+        return None if dashed is None else dashed.replace("-", "")
+
+
 class UtcMoment(TypeDecorator[datetime]):
     """A moment in a column without a zone: converted to UTC before it is stored."""
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Integer, SmallInteger, inspect, text
+from sqlalchemy import BINARY, BigInteger, Connection, Integer, LargeBinary, SmallInteger, inspect, text
 from sqlalchemy.engine.interfaces import Dialect, ReflectedIndex
 from sqlalchemy.exc import NoSuchTableError
 
@@ -28,6 +28,8 @@ _NEEDED = frozenset({"uuid", "event_key", "errors_count", "created_at"})
 """Columns without which a row cannot become an item."""
 _RECORDED_SIZE = re.compile(r"boxengine bucket_size=(\d{1,9})")
 _RECORDED_STORAGE = re.compile(r"boxengine bucket_size=\d+ storage=(table|log)\b")
+_BARE = 32
+"""Characters of a uuid without dashes."""
 PENDING_BY_BUCKET = "ORDER BY bucket, id"
 """The order in which the index that ``db create`` makes returns pending rows."""
 NO_KEY_INDEX = "who looks for a key's later items (latest_available) reads the whole table; db create makes it"
@@ -55,6 +57,8 @@ class BoxTable:
     """The columns that store moments with a zone; the others' are UTC, as ActiveRecord writes them."""
     numeric_keys: bool = False
     """Whether event keys are stored as numbers, as tables of sbmt-outbox may."""
+    bare_uuids: bool = False
+    """Whether uuids are stored as text that has no room for dashes."""
     schema: str = ""
     """Its schema or database, unquoted."""
     location: str = ""
@@ -159,6 +163,8 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
         payload=payload,
         zoned=frozenset(name for name, kind in types.items() if getattr(kind, "timezone", False)),
         numeric_keys=isinstance(types["event_key"], Integer),
+        bare_uuids=getattr(types["uuid"], "length", None) == _BARE
+        and not isinstance(types["uuid"], LargeBinary | BINARY),
         schema=place,
         location=f"{place}.{name}",
         status_index=_name_of(connection, indexes, ["status", "bucket"], ["status", "bucket", "id"]),
