@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -51,9 +51,9 @@ def meant_by(action: str, which: JobSearch) -> JobSearch:
     raise BoxError(f"name a status or ids of the jobs to {action}")
 
 
-def one(site: Site, box: JobBox, action: str, job_id: int, *, who: str) -> bool:
-    """Acts on one job; returns whether there was something to do."""
-    which = JobFilter(ids=[job_id])
+def one(site: Site, box: JobBox, action: str, job_id: int, *, states: Iterable[JobState], who: str) -> bool:
+    """Acts on one job, if it is in one of these states; returns whether there was something to do."""
+    which = JobFilter(ids=[job_id], states=sorted(states))
     desk = site.office.desk
     changed = desk.cancel(box, which) if action == CANCEL else desk.retry(box, which)
     outcome = DONE[action] if changed else "left alone: its status had changed"

@@ -66,7 +66,8 @@ def act_on_one(call: Call) -> Response:
     known_only(call.sent, ("csrf",))
     if call.site.office.inspector.get(found, job_id) is None:
         raise Refused(HTTPStatus.NOT_FOUND, f"{found.name} has no job {job_id}.")
-    if not job_acting.one(call.site, found, action, job_id, who=call.who.name):
+    states = job_acting.SUITABLE[action]
+    if not job_acting.one(call.site, found, action, job_id, states=states, who=call.who.name):
         raise Refused(HTTPStatus.CONFLICT, f"There is nothing to {action} about job {job_id} of {found.name}.")
     return job(call)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
@@ -81,11 +82,18 @@ def job(call: Call) -> Response:
 
 
 def question(call: Call) -> Response:
-    """Asks for confirmation of an action, with the number of jobs it would affect."""
+    """Asks for confirmation of an action, with the number of jobs it would affect.
+
+    A retry of a single job is for the status shown here: confirmed on an old page, it must not repeat a job that has since
+    succeeded. A cancellation is for a job that is queued or running, because one begins while somebody reads.
+    """
     found, asked = call.site.office.box(call.path["box"]), _asked(call)
     action = job_acting.action_of(call.query.get("action"))
     which = job_acting.meant_by(action, _search(call, asked))
     single = len(which.ids) == 1
+    seen = call.site.office.inspector.get(found, which.ids[0]) if single else None
+    if action == job_acting.RETRY and seen is not None and seen["status"] in which.states:
+        asked["status"], which = seen["status"], replace(which, states=frozenset({JobState(seen["status"])}))
     return page(
         call,
         "job_question.html",
@@ -93,6 +101,7 @@ def question(call: Call) -> Response:
         action=action,
         asked=asked,
         what=job_acting.in_words(which),
+        seen=seen,
         count=call.site.count_jobs(found, which),
         back=call.url(f"{jobs_path(found)}/{which.ids[0]}" if single else jobs_path(found, asked)),
     )
@@ -101,10 +110,11 @@ def question(call: Call) -> Response:
 def act(call: Call) -> Response:
     """Performs the action: on a single job at once, else in the background."""
     found, sent = call.site.office.box(call.path["box"]), call.sent
-    action, which = job_acting.action_of(sent.get("action")), _search(call, sent)
+    action = job_acting.action_of(sent.get("action"))
+    which = job_acting.meant_by(action, _search(call, sent))
     if len(which.ids) == 1:
         (job_id,) = which.ids
-        job_acting.one(call.site, found, action, job_id, who=call.who.name)
+        job_acting.one(call.site, found, action, job_id, states=which.states, who=call.who.name)
         return RedirectResponse(call.url(f"{jobs_path(found)}/{job_id}"), status_code=303)
     begun = job_acting.begin(call.site, found, action, which, who=call.who.name)
     return RedirectResponse(call.url(f"/jobs/{begun.id}"), status_code=303)

@@ -74,6 +74,7 @@ def _environment() -> Environment:
         "rfc3339": rfc3339,
         "short_time": _short_time,
         "status": status_name,
+        "upper_first": _upper_first,
         "wait": _wait,
         "waits": _waits,
     }
@@ -87,6 +88,11 @@ def _moment(moment: datetime | str | None) -> Markup:
     if isinstance(moment, str):
         return Markup("{}").format(moment)  # the database's own text, for a value that is not a moment
     return Markup('<time datetime="{}">{} UTC</time>').format(rfc3339(moment), moment.strftime("%Y-%m-%d %H:%M:%S"))
+
+
+def _upper_first(text: str) -> str:
+    """The text as the beginning of a sentence; Jinja's ``capitalize`` would lower the rest, and with it keys and names."""
+    return text[:1].upper() + text[1:]
 
 
 def _short(count: Count) -> str:

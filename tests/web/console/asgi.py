@@ -27,6 +27,11 @@ class Answer:
         return self.body.decode()
 
     @property
+    def hidden(self) -> dict[str, str]:
+        """What the page's forms send without anybody's typing."""
+        return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', self.text))
+
+    @property
     def json(self) -> Any:
         return json.loads(self.body)
 

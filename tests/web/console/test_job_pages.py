@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from urllib.parse import urlencode
 
 import pytest
 import sqlalchemy as sa
@@ -31,8 +32,9 @@ HTML = """<script>alert(1)</script>"'><img src=x onerror=alert(2)>{{7*7}}"""
 
 def act(browser: Client, action: str, job_id: int) -> str:
     """Presses the button on the job's page, and the one that confirms; returns the page it leads to."""
-    question = f"{BOX}/jobs/act?action={action}&id={job_id}"
-    answer = browser.press(question, f"{BOX}/jobs/act", action=action, id=job_id)
+    fields = browser.get(f"{BOX}/jobs/{job_id}").hidden
+    question = browser.get(f"{BOX}/jobs/act?{urlencode({**fields, 'action': action})}")
+    answer = browser.post(f"{BOX}/jobs/act", question.hidden, form=True)
     assert (answer.status, answer.headers["location"]) == (303, f"{BOX}/jobs/{job_id}"), answer.text
     return browser.get(f"{BOX}/jobs/{job_id}").text
 
@@ -69,6 +71,36 @@ def test_a_failed_job_is_found_from_the_overview_understood_and_run_again(each_j
     assert [(deed["who"], deed["action"], deed["what"], deed["outcome"]) for deed in trail] == [
         ("Zoë", "retry", "job 1", "queued again")
     ]
+
+
+def test_an_old_page_does_not_run_a_job_again_that_has_since_succeeded(job_console: Console) -> None:
+    job_console.create_job()
+    job_console.change_jobs(status="failed")
+    browser = job_console.browser()
+    seen = browser.get(f"{BOX}/jobs/1").hidden
+    assert (seen["id"], seen["status"]) == ("1", "failed")
+    by_hand = f"{BOX}/jobs/act?action=retry&id=1"
+    question = browser.get(by_hand)
+    assert '<span class="status failed">failed</span>' in question.text
+    job_console.change_jobs(status="succeeded")
+    answer = browser.post(f"{BOX}/jobs/act", question.hidden, form=True)
+    assert (answer.status, states(job_console)) == (303, {1: "succeeded"})
+    asked_late = browser.get(f"{by_hand}&status=failed").text
+    assert "There is nothing to retry." in asked_late
+    assert '<span class="status delivered">succeeded</span>' in asked_late
+    trail = job_console.client().get("/api/trail").json
+    assert [deed["outcome"] for deed in trail] == ["left alone: its status had changed"]
+    act(browser, "retry", 1)
+    assert states(job_console) == {1: "queued"}, "whoever sees that it succeeded may run it again"
+
+
+def test_a_job_that_began_while_somebody_was_asked_is_canceled_all_the_same(job_console: Console) -> None:
+    job_console.create_job()
+    browser = job_console.browser()
+    question = browser.get(f"{BOX}/jobs/act?action=cancel&id=1")
+    job_console.change_jobs(status="running")
+    assert browser.post(f"{BOX}/jobs/act", question.hidden, form=True).status == 303
+    assert job_console.client().get(f"{API}/1").json["cancel_requested"] is True
 
 
 def test_a_running_job_is_asked_to_stop_and_its_page_says_so(job_console: Console) -> None:
@@ -130,6 +162,33 @@ def test_all_jobs_of_a_search_are_acted_on_with_their_number_asked_first(each_jo
         refused = client.post(f"{API}/actions", {"action": "cancel", "filter": {"status": names, "id": ids}})
         assert (refused.status, "names nothing" in refused.json["error"]) == (400, True)
     assert set(states(console).values()) == {"queued"}, "an empty list does not mean everything"
+
+
+def test_a_search_for_two_states_is_acted_on_as_it_is_shown(job_console: Console) -> None:
+    for _ in range(3):
+        job_console.create_job()
+    job_console.change_jobs("id = 1", status="failed")
+    job_console.change_jobs("id = 2", status="lost")
+    browser = job_console.browser()
+    found = browser.get(f"{BOX}/jobs?status=failed&status=lost").text
+    assert found.count('<input type="hidden" name="status" value="lost">') == 1
+    question = browser.get(f"{BOX}/jobs/act?action=retry&status=failed&status=lost").text
+    assert "Retry 2 jobs?" in question
+    assert (
+        '<input type="hidden" name="status" value="failed"><input type="hidden" name="status" value="lost">' in question
+    )
+
+
+def test_keys_keep_their_capitals_in_a_question(job_console: Console) -> None:
+    job_console.create_job(lock_key="ORDER-17A")
+    job_console.create("order_outbox_item", event_key="ORDER-17A")
+    browser = job_console.browser()
+    asked = browser.get(f"{BOX}/jobs/act?action=cancel&status=queued&lock_key=ORDER-17A").text
+    assert "Queued jobs, with lock key ORDER-17A" in asked
+    begun = browser.press("/", f"{BOX}/jobs/act", action="cancel", status="queued", lock_key="ORDER-17A")
+    assert "Queued jobs, with lock key ORDER-17A of report_job" in browser.get(begun.headers["location"]).text
+    items = browser.get("/boxes/order-outbox-item/act?action=discard&status=pending&key=ORDER-17A").text
+    assert "Pending items, of key ORDER-17A" in items
 
 
 def test_jobs_are_found_by_time_and_counted_exactly_on_request(

@@ -138,6 +138,17 @@ def test_a_pending_item_is_deleted_where_it_is_named(console: Console) -> None:
     assert console.statuses() == {}
 
 
+def test_an_old_page_does_not_act_on_an_item_whose_status_has_changed(console: Console) -> None:
+    (item,) = console.create()
+    console.fail(item)
+    browser = console.browser()
+    assert browser.get(f"{ORDERS}/items/{item}").hidden["status"] == "failed"
+    question = browser.get(f"{ORDERS}/act?action=retry&id={item}&status=failed")
+    console.change(item, status=DISCARDED)
+    browser.post(f"{ORDERS}/act", question.hidden, form=True)
+    assert console.statuses() == {item: DISCARDED}
+
+
 def test_actions_by_filter_count_first_and_take_only_what_is_meant(each_console: Console) -> None:
     ids = each_console.create(count=4, event_key="a")
     (other,) = each_console.create(event_key="b")
