@@ -13,20 +13,58 @@
     }
   };
 
-  // What is renewed under somebody's hands keeps its focus.
-  const renew = (target, html) => {
-    const links = (root) => [...root.querySelectorAll("a[href], button")];
+  const marks = ["id", "href", "aria-labelledby", "aria-label"];
+  const name = (node) => [node.nodeName, ...(node.attributes ? marks.map((mark) => node.getAttribute(mark)) : [])].join(" ");
+
+  const alike = (node, fresh) => {
+    for (const { name: attribute } of [...node.attributes]) if (!fresh.hasAttribute(attribute)) node.removeAttribute(attribute);
+    for (const { name: attribute, value } of fresh.attributes) if (node.getAttribute(attribute) !== value) node.setAttribute(attribute, value);
+  };
+
+  // Changes what differs and nothing else: what stays keeps its focus, its scroll position and what is selected in it.
+  const fill = (parent, fresh) => {
+    let next = parent.firstChild;
+    for (const wanted of [...fresh.childNodes]) {
+      let same = next;
+      while (same && name(same) !== name(wanted)) same = wanted.nodeType === Node.ELEMENT_NODE ? same.nextSibling : null;
+      if (!same) {
+        parent.insertBefore(wanted, next);
+        continue;
+      }
+      while (next !== same) {
+        const gone = next;
+        next = next.nextSibling;
+        gone.remove();
+      }
+      next = same.nextSibling;
+      if (same.isEqualNode(wanted)) continue;
+      if (same.nodeType === Node.ELEMENT_NODE) {
+        alike(same, wanted);
+        fill(same, wanted);
+      } else {
+        same.data = wanted.data;
+      }
+    }
+    while (next) {
+      const gone = next;
+      next = next.nextSibling;
+      gone.remove();
+    }
+  };
+
+  // What is renewed under somebody's hands keeps its focus, also where a link has moved to another row.
+  const renew = (target, fresh) => {
     const focused = target.contains(document.activeElement) ? document.activeElement : null;
-    const place = focused && [focused.getAttribute("href"), focused.textContent];
-    const scrolled = [...target.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
-    target.innerHTML = html;
-    localize(target);
-    [...target.querySelectorAll(".scroll")].forEach((each, at) => { each.scrollLeft = scrolled[at] || 0; });
-    if (place) {
-      const same = links(target).find((each) => each.getAttribute("href") === place[0]);
+    const href = focused && focused.getAttribute("href");
+    localize(fresh);
+    fill(target, fresh);
+    if (href && !target.contains(document.activeElement)) {
+      const same = [...target.querySelectorAll("a[href]")].find((each) => each.getAttribute("href") === href);
       if (same) same.focus({ preventScroll: true });
     }
   };
+
+  const parsed = (html) => new DOMParser().parseFromString(html, "text/html");
 
   const watch = (target) => {
     const state = document.querySelector("[data-live-state]");
@@ -46,7 +84,7 @@
       source = new EventSource(target.dataset.events);
       source.addEventListener("look", (event) => {
         show(true);
-        renew(target, JSON.parse(event.data));
+        renew(target, parsed(JSON.parse(event.data)).body);
         const first = target.querySelector(".sentence, .fine");
         const text = first ? first.textContent.trim() : "";
         if (sentence !== null && text !== sentence) said.textContent = text;
@@ -70,5 +108,23 @@
 
   localize(document);
   document.querySelectorAll("[data-live]").forEach(watch);
-  document.body.addEventListener("htmx:afterSettle", (event) => localize(event.detail.elt.parentElement || document));
+
+  // Pages that htmx asks for again. A tab that nobody sees asks for none, and for one at once when it is shown.
+  document.body.addEventListener("htmx:beforeRequest", (event) => { if (document.hidden) event.preventDefault(); });
+  document.body.addEventListener("htmx:beforeSwap", (event) => {
+    const { target, xhr } = event.detail;
+    event.detail.shouldSwap = false;
+    if (xhr.status >= 500) return;
+    const answer = parsed(xhr.responseText);
+    const fresh = answer.getElementById(target.id);
+    if (!fresh) {
+      // The session has ended, or what the page shows is gone: loaded anew, it says so.
+      location.reload();
+      return;
+    }
+    document.title = answer.title;
+    alike(target, fresh);
+    renew(target, fresh);
+    htmx.process(target);
+  });
 })();

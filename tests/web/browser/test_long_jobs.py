@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import sqlalchemy as sa
 
 import boxengine
 from boxengine.engine.running import heartbeat
@@ -127,6 +129,78 @@ def test_the_page_of_a_job_goes_on_renewing_itself_after_a_proxy_has_refused_to(
     jobs.console.change_jobs(status="canceled", finished_at=datetime.now(UTC))
     tab.page.locator("h1 .status", has_text="canceled").wait_for()
     assert tab.page.locator("#job[hx-get]").count() == 0
+
+
+def test_what_somebody_reads_on_the_page_of_a_job_stays_where_it_is_while_the_rest_is_renewed(jobs: Running) -> None:
+    jobs.console.create_job("wait", lock_key="customer 9")
+    lines = json.dumps([f"line {number} {'x' * 300}" for number in range(300)])
+    jobs.console.change_jobs(status="running", checkpoint=lines)
+    page = jobs.tab().sign_in().go(f"{BOX}/jobs/1").page
+    text = page.locator("pre[aria-labelledby=part-checkpoint]")
+    text.focus()
+    text.evaluate("""element => {
+        element.scrollTop = 40;
+        getSelection().setBaseAndExtent(element.firstChild, 10, element.firstChild, 25);
+    }""")
+    seen = "element => [element === document.activeElement, element.scrollTop, String(getSelection())]"
+    before = text.evaluate(seen)
+    assert (before[0], before[1], len(before[2])) == (True, 40, 15)
+    jobs.console.change_jobs(progress=json.dumps({"done": 1812, "total": 4200}))
+    page.get_by_role("heading", name="1,812 of 4,200").wait_for()
+    assert text.evaluate(seen) == before
+    page.get_by_role("link", name="customer 9").focus()
+    jobs.console.change_jobs(progress=json.dumps({"done": 1813, "total": 4200}), attempt=2)
+    page.get_by_role("heading", name="1,813 of 4,200").wait_for()
+    assert page.evaluate("document.activeElement.textContent") == "customer 9"
+
+
+def test_a_hidden_page_of_a_job_asks_nothing_and_catches_up_when_it_is_shown(jobs: Running) -> None:
+    jobs.console.create_job("wait")
+    page = jobs.tab().sign_in().page
+    page.clock.install()
+    page.goto(f"{jobs.url}{BOX}/jobs/1")
+    with page.expect_request(f"**{BOX}/jobs/1"):
+        page.clock.run_for(2_000)
+    page.locator("h1 .status", has_text="queued").wait_for()
+    turn = """hidden => {
+        Object.defineProperty(document, "hidden", { configurable: true, value: hidden });
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    page.evaluate(turn, True)
+    asked = list[str]()
+    page.on("request", lambda request: asked.append(request.url))
+    page.clock.run_for(20_000)
+    assert asked == []
+    jobs.console.change_jobs(status="canceled", finished_at=datetime.now(UTC))
+    page.evaluate(turn, False)
+    page.locator("h1 .status", has_text="canceled").wait_for()
+    assert len(asked) == 1
+
+
+def test_the_page_of_a_job_leads_to_the_login_when_the_session_has_ended_and_says_when_the_job_is_gone(
+    jobs: Running,
+) -> None:
+    jobs.console.create_job("wait")
+    tab = jobs.tab().sign_in().go(f"{BOX}/jobs/1")
+    tab.page.context.clear_cookies()
+    tab.page.wait_for_url("**/login?next=*")
+    tab.sign_in().go(f"{BOX}/jobs/1")
+    with jobs.console.engine.begin() as connection:
+        connection.execute(sa.text("DELETE FROM report_jobs"))
+    tab.page.get_by_text("report_job has no job 1.").wait_for()
+
+
+def test_the_page_of_an_action_says_in_its_heading_that_it_has_ended(jobs: Running) -> None:
+    site, go_on = jobs.console.app.state.site, threading.Event()
+    (box,) = site.office.boxes
+    begun = site.jobs.start(who="Zoë", action="retry", box=box, what="", run=lambda _: str(go_on.wait(60)))
+    tab = jobs.tab().sign_in().go(f"/jobs/{begun.id}")
+    assert tab.page.locator("h1 .status").inner_text() == "running"
+    go_on.set()
+    tab.page.locator("h1 .status", has_text="done").wait_for()
+    assert tab.page.title() == "Retry: done · boxengine"
+    assert tab.page.locator("#job[hx-get]").count() == 0
+    assert tab.faults() == []
 
 
 def test_a_worker_of_long_jobs_alone_is_listed_with_what_it_is_at(
