@@ -16,7 +16,7 @@ from boxengine.engine import replaying
 from boxengine.engine.item_actions import SUITABLE, Action, narrowed
 from boxengine.ports import Count, ItemFilter, Replay
 from boxengine.web.console import replaying as replays
-from boxengine.web.console.jobs import Job
+from boxengine.web.console.jobs import COUNT, Job
 from boxengine.web.console.parsing import BadInput
 from boxengine.web.console.site import Site
 
@@ -98,7 +98,7 @@ def count_exactly(site: Site, box: Box, which: ItemFilter, *, who: str) -> Job:
             job.advance(len(ids))
         return f"exactly {counted(Count(number), 'item')}"
 
-    job = site.jobs.start(who=who, action="count", box=box, what=in_words(which), run=run)
+    job = site.jobs.start(who=who, action=COUNT, box=box, what=in_words(which), run=run)
     job.ended.wait(SOON.total_seconds())
     return job
 

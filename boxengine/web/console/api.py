@@ -171,7 +171,7 @@ def cancel(call: Call) -> Response:
     """Ends an action after the batch that is under way."""
     found = _job(call)
     known_only(call.sent, ("csrf",))
-    found.cancel.set()
+    call.cancel(found)
     return JSONResponse(_shown_job(found))
 
 

@@ -17,10 +17,12 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from boxengine.domain.masking import masked_text
 from boxengine.errors import BoxError, Unavailable, UnknownBox
 from boxengine.web.console.access import CSRF_FIELD, CSRF_HEADER, Role, Visit, Who
+from boxengine.web.console.jobs import Job
 from boxengine.web.console.parsing import BadInput
 from boxengine.web.console.site import Site
 
 logger = logging.getLogger(__name__)
+ONLY_LOOKS = "You may look, but not change anything."
 LARGEST_BODY = 64 << 10
 MOST_FIELDS = 50
 
@@ -57,6 +59,20 @@ class Call:
     @property
     def may_operate(self) -> bool:
         return self.visit.who is not None and self.visit.who.role >= Role.OPERATE
+
+    def may_cancel(self, job: Job) -> bool:
+        """Whether the sender may end this action: a count is for everybody to begin, and so to end."""
+        return self.may_operate or not job.changes
+
+    def cancel(self, job: Job) -> None:
+        """Has the action end after its batch.
+
+        Raises:
+            Refused: the sender may not end it.
+        """
+        if not self.may_cancel(job):
+            raise Refused(HTTPStatus.FORBIDDEN, ONLY_LOOKS)
+        job.cancel.set()
 
     @property
     def query(self) -> dict[str, Any]:
@@ -149,7 +165,7 @@ def _admit(call: Call, role: Role | None) -> None:
     if role is None:
         return
     if call.who.role < role:
-        raise Refused(HTTPStatus.FORBIDDEN, "You may look, but not change anything.")
+        raise Refused(HTTPStatus.FORBIDDEN, ONLY_LOOKS)
 
 
 def _check_meant(call: Call) -> None:

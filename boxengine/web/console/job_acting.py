@@ -14,7 +14,7 @@ from boxengine.ports.jobs import JobFilter
 from boxengine.ports.people.inspection import Towards
 from boxengine.ports.people.jobs import JobSearch
 from boxengine.web.console import acting
-from boxengine.web.console.jobs import Job
+from boxengine.web.console.jobs import COUNT, Job
 from boxengine.web.console.parsing import BadInput
 from boxengine.web.console.site import Site
 
@@ -89,7 +89,7 @@ def count_exactly(site: Site, box: JobBox, which: JobSearch, *, who: str) -> Job
             job.advance(len(ids))
         return f"exactly {counted(Count(job.done), 'job')}"
 
-    return _begun(site, box, "count", which, who=who, run=run)
+    return _begun(site, box, COUNT, which, who=who, run=run)
 
 
 def _steps(site: Site, box: JobBox, which: JobSearch) -> Iterator[list[int]]:

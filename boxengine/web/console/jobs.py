@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,6 +22,9 @@ logger = logging.getLogger("boxengine.console")
 KEPT = 200
 """How many finished jobs are remembered."""
 AT_ONCE = 2
+"""How many actions run at once, and how many counts beside them."""
+COUNT = "count"
+"""The action that changes nothing."""
 
 
 class State(StrEnum):
@@ -55,6 +59,11 @@ class Job:
     ended: threading.Event = field(default_factory=threading.Event)
 
     @property
+    def changes(self) -> bool:
+        """Whether the action changes anything, so that only those who may operate may cancel it."""
+        return self.action != COUNT
+
+    @property
     def things(self) -> str:
         """What the action applies to, in words."""
         return "jobs" if isinstance(self.box, JobBox) else "items"
@@ -79,6 +88,9 @@ class Jobs:
         self._jobs: dict[str, Job] = {}
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="boxengine-console-job")
+        # A count of a large table takes minutes, and anybody may start some: actions do not wait for them.
+        self._counting = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="boxengine-console-count")
+        _cancel_at_exit(self)
 
     def start(self, *, who: str, action: str, box: Box | JobBox, what: str, run: Callable[[Job], str]) -> Job:
         """Starts a job; ``run`` calls ``job.advance`` now and then, and returns the outcome in words."""
@@ -88,7 +100,7 @@ class Jobs:
             for old in [each.id for each in self._jobs.values() if each.ended.is_set()][:-KEPT]:
                 del self._jobs[old]
         self.note(who=who, action=action, box=box, what=what, outcome="begun")
-        self._threads.submit(self._run, job, run)
+        (self._threads if job.changes else self._counting).submit(self._run, job, run)
         return job
 
     def get(self, job_id: str) -> Job | None:
@@ -137,3 +149,19 @@ class Jobs:
             job.state, job.outcome = State.FAILED, f"stopped after {job.done:,} {job.things}: {type(error).__name__}"
         self.note(who=job.who, action=job.action, box=job.box, what=job.what, outcome=job.outcome)
         job.ended.set()
+
+
+def _cancel_at_exit(jobs: Jobs) -> None:
+    """Has the jobs stop when the interpreter exits, inside an application, too.
+
+    The interpreter waits for threads of executors before it calls what ``atexit`` knows. Only what is registered here goes
+    before that, the latest first, so before the wait that ``concurrent.futures`` registered when it was imported.
+    """
+    known = weakref.ref(jobs)
+
+    def cancel() -> None:
+        found = known()
+        if found is not None:
+            found.cancel_all()
+
+    threading._register_atexit(cancel)  # type: ignore[attr-defined] # noqa: SLF001 - nothing public comes early enough

@@ -194,7 +194,7 @@ def job(call: Call) -> Response:
 def cancel(call: Call) -> Response:
     """Ends an action after the batch that is under way."""
     found = _job(call)
-    found.cancel.set()
+    call.cancel(found)
     return RedirectResponse(call.url(f"/jobs/{found.id}"), status_code=303)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +20,7 @@ from tests.web.console.conftest import READ, Console
 
 BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="items")
 FAILED, DISCARDED = 1, 3
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -83,6 +87,48 @@ def test_when_the_console_stops_no_job_begins_another_batch_and_those_that_wait_
     assert {deed.outcome for deed in trail.latest(3)} == {job.outcome for job in started}, "nothing ends without a word"
 
 
+def test_counts_hold_up_no_action(jobs: Jobs) -> None:
+    go_on = threading.Event()
+    counts = [
+        jobs.start(who="Zoë", action="count", box=BOX, what="", run=lambda _: str(go_on.wait(10)))
+        for _ in range(AT_ONCE)
+    ]
+    action = jobs.start(who="Zoë", action="retry", box=BOX, what="", run=lambda _: "done")
+    assert action.ended.wait(5)
+    assert not any(count.ended.is_set() for count in counts)
+    go_on.set()
+
+
+def test_an_application_that_exits_does_not_wait_for_the_end_of_an_action() -> None:
+    program = """
+import threading
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.trail import MemoryTrail
+from boxengine.web.console.jobs import Jobs
+from tests.web.console.test_jobs import BOX
+
+class Aloud(MemoryTrail):
+    def add(self, deed):
+        print(deed.outcome, flush=True)
+
+begun = threading.Event()
+
+def run(job):
+    begun.set()
+    while True:
+        job.cancel.wait(60)
+        job.advance(100)
+
+jobs = Jobs(Aloud(), ManualClock())
+jobs.start(who="Zoë", action="retry", box=BOX, what="", run=run)
+begun.wait(10)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=False, cwd=ROOT, capture_output=True, text=True, timeout=45
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "begun\ncancelled after 100 items\n", "")
+
+
 def test_a_job_that_breaks_off_says_how_far_it_came_and_that_it_can_be_done_again(
     jobs: Jobs, trail: MemoryTrail
 ) -> None:
@@ -147,3 +193,27 @@ def test_whoever_may_look_may_count_exactly(each_console: Console) -> None:
         assert reader.get(f"/api/jobs/{begun['id']}").json["outcome"] == f"exactly {expected:,} item{plural}"
     browser = each_console.browser(READ)
     assert browser.press("/", "/boxes/order-outbox-item/count", key="b").status == 303
+
+
+def test_whoever_may_look_may_cancel_a_count_and_nothing_else(console: Console) -> None:
+    site, go_on = console.app.state.site, threading.Event()
+    box = console.boxes.box("order_outbox_item")
+
+    def run(job: Job) -> str:
+        assert go_on.wait(60)
+        job.advance(1)
+        return "all"
+
+    count, action = (site.jobs.start(who="Zoë", action=each, box=box, what="", run=run) for each in ("count", "retry"))
+    reader = console.browser(READ)
+    assert "Cancel</button>" in reader.get(f"/jobs/{count.id}").text
+    assert "Cancel</button>" not in reader.get(f"/jobs/{action.id}").text
+    assert reader.press("/", f"/jobs/{action.id}/cancel").status == 403
+    assert console.client(READ).post(f"/api/jobs/{action.id}/cancel").status == 403
+    assert reader.post(f"/jobs/{count.id}/cancel", {}, form=True).status == 403, "without the form's token"
+    assert reader.press("/", f"/jobs/{count.id}/cancel").status == 303
+    assert console.client(READ).post(f"/api/jobs/{count.id}/cancel").status == 200
+    go_on.set()
+    assert count.ended.wait(10)
+    assert action.ended.wait(10)
+    assert (count.state, action.state) == (State.CANCELLED, State.DONE)
