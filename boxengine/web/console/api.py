@@ -38,8 +38,7 @@ def boxes(call: Call) -> Response:
 
 def box(call: Call) -> Response:
     """One box."""
-    look = call.site.live.latest()
-    return JSONResponse(showing.box(look.box(call.site.box(call.path["box"]).name), look.taken_at))
+    return _shown_box(call, call.site.either(call.path["box"]))
 
 
 def history(call: Call) -> Response:
@@ -156,10 +155,7 @@ def polling(call: Call, *, decision: Polling) -> Response:
     found = call.site.either(call.path["box"])
     known_only(call.sent, ("csrf",))
     acting.decide(call.site, found, decision, who=call.who.name)
-    look = call.site.live.latest()
-    if isinstance(found, JobBox):
-        return JSONResponse(job_showing.box(look.job_box(found.name)))
-    return JSONResponse(showing.box(look.box(found.name), look.taken_at))
+    return _shown_box(call, found)
 
 
 def job(call: Call) -> Response:
@@ -203,6 +199,13 @@ def trail(call: Call) -> Response:
             for deed in deeds
         ]
     )
+
+
+def _shown_box(call: Call, found: Box | JobBox) -> Response:
+    look = call.site.live.latest()
+    if isinstance(found, JobBox):
+        return JSONResponse(job_showing.box(look.job_box(found.name)))
+    return JSONResponse(showing.box(look.box(found.name), look.taken_at))
 
 
 def _one(call: Call) -> tuple[Box, int]:

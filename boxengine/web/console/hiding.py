@@ -61,6 +61,12 @@ class Hiding:
             return ShownPayload("text", masked_text(text), size, cut=size > LARGEST)
         return ShownPayload("hex", _hex(payload[:HEX_SHOWN]), size, cut=size > HEX_SHOWN)
 
+    def stored(self, box: str, value: Any) -> Any:
+        """A whole stored value: a bare text has no key that tells whether it may be shown, and a number needs none."""
+        if self.hides(box) or (isinstance(value, str) and self._paths_of(box)):
+            return MASK
+        return self.value(box, value)
+
     def value(self, box: str, value: Any) -> Any:
         """JSON with ``***`` for what is hidden."""
         return _masked((), value, self._paths_of(box))

@@ -20,6 +20,7 @@ NEW_JOB = (
     "idempotency_key",
     "lock_key",
     "partition_key",
+    "consumer_group",
     "priority",
     "available_at",
     "delay",
@@ -42,7 +43,7 @@ def attributes_of(sent: Mapping[str, Any], queue: str) -> dict[str, Any]:
     if task is None:
         raise BadInput("task: expected the name of a task")
     found: dict[str, Any] = {"task": task, "args": _args(sent.get("args"))}
-    found |= {name: text_of(name, sent.get(name)) for name in ("idempotency_key", "lock_key")}
+    found |= {name: text_of(name, sent.get(name)) for name in ("idempotency_key", "lock_key", "consumer_group")}
     found["partition_key"] = text_of("partition_key", sent.get("partition_key")) or ""
     found["available_at"] = _moment(sent.get("available_at"))
     found["delay"] = _seconds("delay", sent.get("delay"), LONGEST_DELAY)

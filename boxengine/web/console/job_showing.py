@@ -91,7 +91,7 @@ def arguments(stored: Any) -> Any:
 
 def kept(value: Any, box_name: str, hiding: Hiding) -> Any:
     """A stored value (arguments, checkpoint or result), as far as it may be shown."""
-    return None if value is None else MASK if hiding.hides(box_name) else hiding.value(box_name, value)
+    return None if value is None else hiding.stored(box_name, value)
 
 
 def drawn(value: Any, box_name: str, hiding: Hiding) -> ShownPayload | None:
@@ -99,7 +99,10 @@ def drawn(value: Any, box_name: str, hiding: Hiding) -> ShownPayload | None:
     if value is None:
         return None
     # A program in another language may have written lone surrogates into a text column.
-    return hiding.payload(box_name, json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+    payload = json.dumps(value, ensure_ascii=False).encode(errors="replace")
+    if isinstance(value, int | float) and not hiding.hides(box_name):
+        return ShownPayload("json", payload.decode(), len(payload))
+    return hiding.payload(box_name, payload)
 
 
 def advance(progress: Any) -> Advance | None:

@@ -102,7 +102,7 @@ def _paths() -> dict[str, Any]:
     paths: dict[str, Any] = {
         "/api/overview": {"get": does("What is wrong, all boxes, all workers", OBJECT)},
         "/api/boxes": {"get": does("All boxes", LIST)},
-        "/api/boxes/{box}": {"get": does("One box", OBJECT, path=_BOX)},
+        "/api/boxes/{box}": {"get": does("One box, of items or of long jobs", OBJECT, path=_BOX)},
         "/api/boxes/{box}/history": {
             "get": does(
                 "What happened lately", OBJECT, path=_BOX, query={"span": {"type": "string", "enum": list(Span)}}

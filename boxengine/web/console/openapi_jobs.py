@@ -24,6 +24,7 @@ _NEW_JOB: Mapping[str, Any] = {
         "idempotency_key": {**TEXT, "description": "of jobs with the same one only the first is created"},
         "lock_key": {**TEXT, "description": "of jobs with the same one, one runs at a time"},
         "partition_key": {**TEXT, "description": "kept, and not looked at"},
+        "consumer_group": {**TEXT, "description": "kept, and not looked at"},
         "priority": {"type": "integer", "minimum": -_PRIORITY, "maximum": _PRIORITY, "default": 100},
         "available_at": {**TEXT, "description": "not before; ISO 8601, UTC without a zone"},
         "delay": {

@@ -278,6 +278,32 @@ def test_html_in_every_field_of_a_job_is_text_and_hidden_values_are_hidden(
             assert harm not in whole
 
 
+@pytest.mark.parametrize(
+    ("value", "in_api", "on_page"),
+    [("zoe@example.com", "***", "Hidden by the configuration"), (100, 100, ">100</pre>")],
+)
+def test_where_key_paths_are_hidden_a_bare_text_is_hidden_everywhere_and_a_bare_number_shows(
+    make_console: Callable[..., Console], postgres_url: str, value: str | int, in_api: str | int, on_page: str
+) -> None:
+    console = make_console(postgres_url, JOBS.replace("hide: {{", "hide: {{report_job: [customer.email], "))
+    console.create_job()
+    console.change_jobs(status="succeeded", checkpoint=json.dumps(value), result=json.dumps(value))
+    whole = console.client().get(f"{API}/1").json
+    assert (whole["checkpoint"], whole["result"]) == (in_api, in_api)
+    assert console.client().get("/api/v1/jobs/report-job:1/status").json["result"] == in_api
+    page = console.browser().get(f"{BOX}/jobs/1").text
+    assert page.count(on_page) == 2
+    assert "zoe@example.com" not in page
+
+
+def test_one_box_of_long_jobs_is_shown_to_programs(job_console: Console) -> None:
+    job_console.create_job()
+    found = job_console.client().get("/api/boxes/report-job").json
+    assert (found["id"], found["type"], found["counts"]["ready"]["number"]) == ("report-job", "job", 1)
+    assert job_console.client().get("/api/boxes/order-outbox-item").json["id"] == "order-outbox-item"
+    assert job_console.client().get("/api/boxes/nobody-job").status == 404
+
+
 def test_a_console_of_job_boxes_alone_asks_no_redis(make_console: Callable[..., Console], postgres_url: str) -> None:
     configuration = """
 database: {{url: "{database}"}}

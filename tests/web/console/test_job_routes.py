@@ -56,6 +56,7 @@ def test_a_job_that_is_triggered_has_what_was_sent(job_console: Console) -> None
         "args": {"rows": 3, "nested": [None, {"é": 1.5}]},
         "lock_key": "k",
         "partition_key": "p",
+        "consumer_group": "g",
         "priority": -5,
         "available_at": "2030-01-31T12:00:00+02:00",
         "max_attempts": 2,
