@@ -106,6 +106,27 @@
     open();
   };
 
+  const two = (number) => String(number).padStart(2, "0");
+
+  // A moment without a zone, as people type it, in their own; durations, and moments with a zone, stay as they are.
+  const zonedMoment = (text) => {
+    const found = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d(?::\d\d(?::\d\d(?:\.\d+)?)?)?))?$/.exec(text.trim());
+    if (!found) return text;
+    const time = found[2] === undefined ? "00:00" : found[2].includes(":") ? found[2] : `${found[2]}:00`;
+    const moment = new Date(`${found[1]}T${time}`);
+    if (Number.isNaN(moment.getTime())) return text;
+    const east = -moment.getTimezoneOffset();
+    const [hours, minutes] = [Math.trunc(Math.abs(east) / 60), Math.abs(east) % 60];
+    return `${found[1]}T${time}${east < 0 ? "-" : "+"}${two(hours)}:${two(minutes)}`;
+  };
+
+  for (const form of document.querySelectorAll("form.search")) {
+    form.querySelectorAll("[data-zone]").forEach((each) => { each.textContent = "in your zone"; });
+    form.addEventListener("formdata", ({ formData }) => {
+      for (const { name: field, value } of form.querySelectorAll("[data-moment]")) formData.set(field, zonedMoment(value));
+    });
+  }
+
   localize(document);
   document.querySelectorAll("[data-live]").forEach(watch);
 

@@ -231,6 +231,31 @@ def test_moments_are_in_the_readers_zone(running: Running) -> None:
     assert moment.get_attribute("title") == "2026-01-31T20:00:00.000000Z"
 
 
+def test_a_search_by_time_is_in_the_readers_zone_and_says_so(running: Running) -> None:
+    ids = running.console.create(count=3)
+    for item_id, hour in zip(ids, (19, 20, 21), strict=True):
+        running.console.change(item_id, created_at=datetime(2026, 1, 31, hour, 0, tzinfo=UTC))
+    tab = running.tab(timezone_id="Asia/Kolkata").sign_in().go(f"{ORDERS}/items")
+    page = tab.page
+
+    def search(since: str, before: str) -> list[str]:
+        if not page.get_by_label("Created since").is_visible():
+            page.get_by_text("More: error, event, time").click()
+        page.get_by_label("Created since").fill(since)
+        page.get_by_label("before").fill(before)
+        page.get_by_role("button", name="Search").click()
+        page.wait_for_load_state()
+        return list(page.locator("tbody td:first-child").all_inner_texts())
+
+    assert search("2026-02-01 01:30", "2026-02-01T02:00") == [str(ids[1])]
+    assert page.get_by_label("Created since").input_value() == "2026-02-01T01:30+05:30"
+    assert page.locator("[data-zone]").all_inner_texts() == ["in your zone"] * 2
+    assert search("2026-02-01", "2026-02-01 02") == [str(ids[1]), str(ids[0])]
+    assert search("2026-01-31T20:30Z", "PT1M") == [str(ids[2])]
+    plain = running.tab(java_script_enabled=False).sign_in().go(f"{ORDERS}/items").page
+    assert plain.locator("[data-zone]").all_text_contents() == ["in UTC"] * 2
+
+
 def test_what_stands_in_an_item_runs_nowhere(running: Running) -> None:
     evil = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
     item = {"event_key": evil, "event_name": evil, "payload": evil, "options": {"headers": {evil: evil}}}
