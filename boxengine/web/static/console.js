@@ -17,8 +17,10 @@
   const name = (node) => [node.nodeName, ...(node.attributes ? marks.map((mark) => node.getAttribute(mark)) : [])].join(" ");
 
   const alike = (node, fresh) => {
-    for (const { name: attribute } of [...node.attributes]) if (!fresh.hasAttribute(attribute)) node.removeAttribute(attribute);
-    for (const { name: attribute, value } of fresh.attributes) if (node.getAttribute(attribute) !== value) node.setAttribute(attribute, value);
+    for (const each of node.getAttributeNames()) if (!fresh.hasAttribute(each)) node.removeAttribute(each);
+    for (const each of fresh.attributes) {
+      if (node.getAttribute(each.name) !== each.value) node.setAttribute(each.name, each.value);
+    }
   };
 
   // Changes what differs and nothing else: what stays keeps its focus, its scroll position and what is selected in it.
