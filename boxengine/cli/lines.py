@@ -122,6 +122,9 @@ def _uuid(value: Any) -> UUID:
 
 def _moment(value: Any) -> datetime:
     try:
-        return datetime.fromisoformat(value)
+        moment = datetime.fromisoformat(value)
     except (ValueError, TypeError) as error:
         raise InvalidItem(f"available_at: {error}") from error
+    if moment.tzinfo is None:
+        raise InvalidItem(f"available_at: expected a moment with a zone, such as 2026-01-31T12:00Z; got {value!r}")
+    return moment

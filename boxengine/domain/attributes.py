@@ -32,6 +32,7 @@ class ItemAttributes(TypedDict, Generic[P], total=False):
     bucket: int | None
     """Replaces the bucket computed from the key."""
     created_at: datetime
+    """By default the present. With a time zone, too."""
     seq: int | None
     """The item's number within its key, if the caller does the numbering."""
     own_columns: Mapping[str, Any]

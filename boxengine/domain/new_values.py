@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import timedelta
+from datetime import date, timedelta
 from difflib import get_close_matches
 from typing import Any
 from uuid import UUID
@@ -23,6 +23,8 @@ NOT_IN_A_LOG = {
 for it."""
 _OPTIONAL = frozenset({"event_name", "options", "available_at", "dedup_key"})
 """Those whose column a table may lack."""
+_MOMENTS = {"available_at": "datetime.now(UTC) + timedelta(hours=1)", "created_at": "datetime.now(UTC)"}
+"""Columns for moments, each with an example."""
 
 
 def check_names(box: Box, row: Mapping[str, Any], columns: Collection[str], position: int) -> None:
@@ -57,12 +59,14 @@ def check_values(
     *,
     longest_key: int = NO_LIMIT,
     look: Callable[[], int] | None = None,
+    zoneless: bool = False,
 ) -> None:
-    """Refuses an event key that its column cannot store, a text that is no UUID, and a duration in place of a moment.
+    """Refuses an event key that its column cannot store, a text that is no UUID, and what is no moment, or has no zone.
 
     Args:
         longest_key: how many characters of an ``event_key`` the column is said to take.
         look: how many it really takes. Called only if a key is longer than it is said to.
+        zoneless: whether something else says which zone a moment without one is in.
 
     Raises:
         InvalidItem: names the item and the attribute.
@@ -89,17 +93,25 @@ def check_values(
         identity = row.get("uuid")
         if isinstance(identity, str) and not _is_uuid(identity):
             raise InvalidItem(f"box {box}, item {position}: uuid {identity!r:.80} is not a UUID")
-        moment = row.get("available_at")
-        if moment is not None and isinstance(moment, timedelta | int | float):
-            raise InvalidItem(
-                f"box {box}, item {position}: available_at: expected a datetime with a zone, such as "
-                f"datetime.now(UTC) + timedelta(hours=1); got {moment!r:.80}"
-            )
+        for name, example in _MOMENTS.items():
+            moment = row.get(name)
+            if moment is not None and _is_no_moment(moment, zoneless=zoneless):
+                raise InvalidItem(
+                    f"box {box}, item {position}: {name}: expected a datetime with a zone, such as {example}; "
+                    f"got {moment!r:.80}"
+                )
 
 
 def not_json(box: str, position: int, why: str) -> InvalidItem:
     """What is said of options that JSON cannot hold, for the reason given."""
     return InvalidItem(f"box {box}, item {position}: options: expected what JSON can hold: {why}")
+
+
+def _is_no_moment(given: Any, *, zoneless: bool) -> bool:
+    """Whether it is surely none. Without a zone, MySQL takes it for UTC, and PostgreSQL for a time in the session's zone."""
+    if isinstance(given, date):
+        return not zoneless and getattr(given, "tzinfo", None) is None
+    return isinstance(given, timedelta | int | float)
 
 
 def _is_uuid(text: str) -> bool:

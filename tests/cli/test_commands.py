@@ -150,6 +150,7 @@ def test_create_streams_json_lines_from_a_file_and_from_standard_input(ready: Pr
         ('{"event_key": 1}', "payload is missing"),
         ('{"event_key": 1, "payload": "x", "colour": "red"}', "unknown attribute colour"),
         ('{"event_key": 1, "payload_base64": "###"}', "payload_base64"),
+        ('{"event_key": 1, "payload": "x", "available_at": "2026-01-31T12:00"}', "expected a moment with a zone"),
     ],
 )
 def test_a_bad_line_is_reported_with_its_number_and_its_batch_is_not_half_written(

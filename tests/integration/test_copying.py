@@ -8,11 +8,12 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import Engine, NullPool, create_engine, event, select, text
+from sqlalchemy import DateTime, Engine, NullPool, create_engine, event, select, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
+from boxengine import OutboxItem
 from boxengine.adapters.sql.creating.insert import SqlRows
 from boxengine.adapters.sql.dialects.copying import WORTHWHILE
 from boxengine.adapters.sql.making import schema
@@ -149,11 +150,19 @@ def test_a_violated_constraint_is_the_error_that_sqlalchemy_would_raise(desk: De
     assert desk.read() == []
 
 
-def test_a_moment_without_a_zone_means_what_it_means_to_insert(desk: Desk) -> None:
+def test_a_moment_without_a_zone_in_an_own_column_means_what_it_means_to_insert(desk: Desk) -> None:
+    class Base(DeclarativeBase): ...
+
+    class DatedOutboxItem(OutboxItem, Base):
+        __tablename__ = BOX.table
+        ordered_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
     naive = datetime(2026, 6, 1, 12)  # noqa: DTZ001 - it is what is tested
-    desk.insert(rows(1, available_at=naive))
-    desk.insert(rows(available_at=naive))
-    assert len({row["available_at"] for row in desk.read("available_at")}) == 1
+    with desk.engine.begin() as connection:
+        connection.execute(text("ALTER TABLE order_outbox_items ADD ordered_at timestamptz"))
+        for count in (1, MANY):
+            SqlRows(BOX, DatedOutboxItem).insert(connection, rows(count, ordered_at=naive))
+    assert len({row["ordered_at"] for row in desk.read("ordered_at")}) == 1
 
 
 def test_a_table_of_rails_takes_them_too(postgres_url: str) -> None:

@@ -191,7 +191,7 @@ def test_what_redis_remembers_of_a_failure_counts_when_the_row_knows_less(make_r
     """Ours: however high the count, the item has one more try, for anybody may have written it."""
     rig, receiver = make_rig(box=RETRIES), Receiver(FailsFirst(9))
     rig.carry(receiver)
-    (item_id,) = rig.create(1, created_at=rig.now() - OLD_ENOUGH)
+    (item_id,) = rig.create(1, created_at=datetime.now(UTC) - OLD_ENOUGH)
     meta = {"version": 1, "timestamp": 1_700_000_000, "errors_count": 30, "error_msg": "Ruby was here"}
     spy.client.set(f"outbox:{BOX}:{item_id}", json.dumps(meta), ex=60)
     rig.deliver(1)
@@ -204,7 +204,7 @@ def test_what_redis_remembers_of_a_failure_counts_when_the_row_knows_less(make_r
 def test_what_redis_remembers_of_a_failure_with_retries_left_is_counted_on(make_rig: MakeRig, spy: Spy) -> None:
     rig = make_rig(box={**RETRIES, "max_retries": 3})
     rig.carry(Receiver(FailsFirst(1)))
-    (item_id,) = rig.create(1, created_at=rig.now() - OLD_ENOUGH)
+    (item_id,) = rig.create(1, created_at=datetime.now(UTC) - OLD_ENOUGH)
     meta = {"version": 1, "timestamp": 1_700_000_000, "errors_count": 2, "error_msg": "Ruby was here"}
     spy.client.set(f"outbox:{BOX}:{item_id}", json.dumps(meta), ex=60)
     rig.deliver(2)

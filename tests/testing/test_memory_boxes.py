@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -293,6 +293,14 @@ def test_a_clock_of_the_tests_own_does_not_know_the_real_one(boxengine_resolved:
     assert len(boxes.drain(until=later).delivered) == 1
     assert boxes.clock.now() == later
     boxes.close()
+
+
+@pytest.mark.parametrize("moment", [datetime(2030, 1, 31, 12), date(2030, 1, 31)], ids=["datetime", "date"])  # noqa: DTZ001
+@pytest.mark.parametrize("name", ["available_at", "created_at"])
+def test_a_moment_without_a_zone_is_refused(boxes: MemoryBoxes, name: str, moment: Any) -> None:
+    with pytest.raises(InvalidItem, match=rf"{name}: expected a datetime with a zone, such as datetime.now\(UTC\)"):
+        create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"", **{name: moment})
+    assert boxes.emitted(OrderOutboxItem) == []
 
 
 def test_what_a_transport_creates_is_delivered_too(boxes: MemoryBoxes) -> None:

@@ -7,6 +7,7 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings as django_settings
 from django.db import IntegrityError, connections, router, transaction
 from django.db.models import DateTimeField, Func
 
@@ -158,7 +159,8 @@ class DjangoRows:
 
     def insert(self, session: str, rows: Sequence[Attributes]) -> Inserted:
         # Before anything that raises could spoil the caller's transaction.
-        check_values(self._box.name, rows, longest_key=self._longest_key)
+        # Without USE_TZ, Django's moments have no zone: they are in its TIME_ZONE.
+        check_values(self._box.name, rows, longest_key=self._longest_key, zoneless=not django_settings.USE_TZ)
         # The wake-up and the rows become visible together, even if the caller has opened no transaction.
         with transaction.atomic(using=session, savepoint=False):
             self._size.demand(lambda: self._comment(session))

@@ -142,7 +142,7 @@ def test_items_have_their_ids_where_the_database_returns_none_from_a_bulk_insert
 def test_mistakes_are_told(fresh: DjangoProject) -> None:
     printed = fresh.python(
         """
-    from datetime import timedelta
+    from datetime import datetime, timedelta
     from boxengine.errors import InvalidItem
     for call in (
         lambda: create_outbox_item(PaymentInboxItem, event_key=1, payload=b""),
@@ -151,6 +151,7 @@ def test_mistakes_are_told(fresh: DjangoProject) -> None:
         lambda: create_outbox_item(OrderOutboxItem, payload=b""),
         lambda: create_outbox_item(OrderOutboxItem, event_key="k" * 256, payload=b""),
         lambda: create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", available_at=timedelta(hours=1)),
+        lambda: create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", available_at=datetime(2026, 1, 31)),
     ):
         try:
             call()
@@ -163,7 +164,24 @@ def test_mistakes_are_told(fresh: DjangoProject) -> None:
     assert "unknown attribute color" in printed
     assert "event_key is missing" in printed
     assert "event_key has 256 characters; its column takes 255 at most" in printed
-    assert "available_at: expected a datetime with a zone" in printed
+    assert printed.count("available_at: expected a datetime with a zone") == 2
+
+
+def test_without_use_tz_moments_have_no_zone_and_are_in_djangos(project: DjangoProject) -> None:
+    settings = (project.folder / "settings.py").read_text()
+    project.write("settings.py", settings.replace("USE_TZ = True", 'USE_TZ = False\nTIME_ZONE = "Asia/Tokyo"'))
+    printed = project.python(
+        """
+    from datetime import datetime
+    from django.db import connection
+
+    create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", available_at=datetime(2026, 1, 31, 12))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT available_at AT TIME ZONE 'UTC' FROM orders_orderoutboxitem")
+        print(cursor.fetchone()[0].isoformat())
+    """
+    )
+    assert "2026-01-31T03:00:00" in printed
 
 
 def test_a_wrong_configuration_is_found_by_djangos_checks(fresh: DjangoProject) -> None:

@@ -226,6 +226,8 @@ def test_create_middlewares_may_change_the_attributes(rig: Rig) -> None:
         ({"event_key": "k" * 256}, "event_key has 256 characters; its column takes 255 at most"),
         ({"event_key": "a\0b"}, r"event_key 'a\\x00b' holds the character U\+0000"),
         ({"available_at": timedelta(hours=1)}, "available_at: expected a datetime with a zone"),
+        ({"available_at": datetime(2026, 1, 31)}, "available_at: expected a datetime with a zone"),  # noqa: DTZ001
+        ({"created_at": datetime(2026, 1, 31)}, "created_at: expected a datetime with a zone"),  # noqa: DTZ001
     ],
 )
 def test_an_item_that_cannot_be_written_is_refused_and_the_transaction_stays_usable(
