@@ -21,6 +21,7 @@ from boxengine.adapters.memory.rows import Row
 from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.sql.log.tables import log_table
 from boxengine.adapters.sql.sessions.handlers_session import HandlersSession
+from boxengine.adapters.sql.shape.adapting import adapted
 from boxengine.adapters.sql.shape.models import box_table
 from boxengine.app.boxes.creating import Model
 from boxengine.domain.box import Box, Storage
@@ -117,8 +118,8 @@ class DatabaseBoxes(TestedBoxes):
             case _:
                 raise BoxError("an AsyncSession goes with adrain and aemitted; drain and emitted take a Session")
 
-    def table(self, box: Box) -> Table:
-        """The box's table, or its log; if the user has a model class, by that class."""
+    def table(self, connection: Connection, box: Box) -> Table:
+        """The box's table, or its log: by the user's model class, or as the database has it."""
         known = self._tables.get(box.name)
         if known is None:
             model = self.pipeline(box.name).model
@@ -126,20 +127,24 @@ class DatabaseBoxes(TestedBoxes):
             known = found if isinstance(found, Table) else box_table(box.source, MetaData())
             if box.storage is Storage.LOG:
                 known = log_table(known, box.type)
+            elif known is not found:
+                known = adapted(known, box, connection)
             self._tables[box.name] = known
         return known
 
     def read(self, connection: Connection, box: Box) -> list[Row]:
         """All rows of the box in id order."""
-        columns, settled = self.table(box).c, self._settled.get(box.name, {})
-        found = connection.execute(select(*columns).order_by(columns.id)).mappings()
+        columns, settled = self.table(connection, box).c, self._settled.get(box.name, {})
+        # By their keys: the column of the payload may have another name.
+        named = [column.label(column.key) for column in columns]
+        found = connection.execute(select(*named).order_by(columns.id)).mappings()
         return [settled.get(mapping["id"]) or _row(dict(mapping)) for mapping in found]
 
     def outcomes(self, connection: Connection, box: Box) -> Outcomes:
         """Where the outcomes of the box's items are kept."""
         if box.storage is Storage.LOG:
             return _InMemory(self.read(connection, box), self._settled.setdefault(box.name, {}), self.clock)
-        return _InTable(connection, self.table(box), box, self.clock)
+        return _InTable(connection, self.table(connection, box), box, self.clock)
 
 
 class _ConnectedClaims:
@@ -309,4 +314,5 @@ def _row(found: dict[str, Any]) -> Row:
     for name, value in fields.items():
         if isinstance(value, datetime) and value.tzinfo is None:
             fields[name] = value.replace(tzinfo=UTC)
-    return Row(**{**fields, "payload": bytes(fields["payload"] or b"")})
+    # Tables of sbmt-outbox may have numeric keys.
+    return Row(**{**fields, "event_key": str(fields["event_key"]), "payload": bytes(fields["payload"] or b"")})

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+<<<<<<< HEAD
 from datetime import UTC, datetime, timedelta
+=======
+from datetime import timedelta
+from pathlib import Path
+>>>>>>> bc44505 (database_boxes reads tables as the worker does: without a model, on SQLite and over tables of sbmt-outbox)
 
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, select, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
+import boxengine
 from boxengine import Item, Status, create_inbox_item, create_outbox_item
+from boxengine.settings import Resolved
 from boxengine.testing import DatabaseBoxes, RecordingTransport
-from tests.testing.shop import Invoice, OrderOutboxItem, PaymentInboxItem, place_order
+from tests.testing.shop import CONFIGURATION, Invoice, OrderOutboxItem, PaymentInboxItem, place_order
 
 MakeBoxes = Callable[..., DatabaseBoxes]
 
@@ -111,6 +118,50 @@ def test_an_engine_works_as_well(engine: Engine, database_boxes: MakeBoxes) -> N
         place_order(session, 1, "a bicycle")
     boxes.drain()
     assert [item.status for item in boxes.emitted(OrderOutboxItem)] == [Status.DELIVERED]
+
+
+@pytest.fixture
+def without_models(tmp_path: Path) -> Resolved:
+    """The shop's configuration, without its classes."""
+    file = tmp_path / "outbox.yml"
+    file.write_text("".join(line for line in CONFIGURATION.splitlines(keepends=True) if "model:" not in line))
+    return boxengine.load(file).resolved
+
+
+def test_a_box_needs_no_model(engine: Engine, without_models: Resolved) -> None:
+    with Session(engine) as session:
+        boxes = DatabaseBoxes(without_models, session)
+        boxes.create_outbox_item(session, "order_outbox_item", event_key=1, payload=b"a bicycle")
+        assert [item.payload for item in boxes.drain().delivered] == [b"a bicycle"]
+        assert boxes.emitted("order_outbox_item", event_key=1) == [{"status": Status.DELIVERED}]
+
+
+OF_RAILS = """
+    CREATE TABLE order_outbox_items (
+        id {id}, uuid varchar(36) NOT NULL, event_key bigint NOT NULL, bucket integer NOT NULL,
+        status integer NOT NULL DEFAULT 0, errors_count integer NOT NULL DEFAULT 0, options {json},
+        proto_payload {bytes} NOT NULL, processed_at timestamp, created_at timestamp NOT NULL, updated_at timestamp NOT NULL
+    )
+"""
+TYPES = {
+    "sqlite": {"id": "integer PRIMARY KEY", "json": "json", "bytes": "blob"},
+    "postgresql": {"id": "bigserial PRIMARY KEY", "json": "jsonb", "bytes": "bytea"},
+}
+
+
+def test_a_table_of_sbmt_outbox_is_read_as_the_worker_reads_it(engine: Engine, without_models: Resolved) -> None:
+    with engine.connect() as connection:
+        connection.execute(text("DROP TABLE order_outbox_items"))
+        connection.execute(text(OF_RAILS.format(**TYPES[engine.dialect.name])))
+        boxes = DatabaseBoxes(without_models, connection)
+        boxes.create_outbox_item(connection, "order_outbox_item", event_key=1, payload=b"a bicycle")
+        boxes.create_outbox_item(connection, "order_outbox_item", event_key=2, payload=b"fail")
+        drained = boxes.drain("order_outbox_item", raise_failures=False)
+        assert [(item.event_key, item.payload) for item in drained.delivered] == [("1", b"a bicycle")]
+        found = boxes.emitted("order_outbox_item")
+        assert found == [{"status": Status.DELIVERED}, {"status": Status.PENDING, "errors_count": 1}]
+        assert boxes.emitted("order_outbox_item", event_key=1) == [{"event_key": "1"}]
+        assert abs(found[0].created_at - boxes.clock.now()) < timedelta(hours=1), "moments without a zone are in UTC"
 
 
 async def _on_an_async_session(url: str, database_boxes: MakeBoxes) -> tuple[int, list[int]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnDefault, Connection, DateTime, Integer, MetaData, Table, inspect
+from sqlalchemy import Connection, Integer, MetaData, Table, inspect
 from sqlalchemy.exc import StatementError
 
 from boxengine.adapters.sql.creating.choosing import inserts_for
@@ -20,9 +20,9 @@ from boxengine.adapters.sql.creating.size_in_force import SizeInForce, comment
 from boxengine.adapters.sql.dialects.inserts import Inserts, runs
 from boxengine.adapters.sql.log.tables import log_table
 from boxengine.adapters.sql.sessions.callers_connection import callers_connection
-from boxengine.adapters.sql.shape.columns import BareUuid, UtcMoment, length_of, stored_now
+from boxengine.adapters.sql.shape.adapting import adapted
+from boxengine.adapters.sql.shape.columns import length_of
 from boxengine.adapters.sql.shape.models import box_table
-from boxengine.adapters.sql.shape.tables import reflect
 from boxengine.adapters.sql.waking.after_commit import send_after_commit
 from boxengine.adapters.sql.waking.eased_notify import EasedNotify
 from boxengine.adapters.sql.waking.notifying import IN_TRANSACTION, wake, wake_out_of_turn
@@ -98,7 +98,8 @@ class SqlRows:
         if not self._size.agreed:
             self._size.demand(lambda: comment(connection, self._marked))
         if not self._adapted:
-            self._adapt(connection)
+            self._use(adapted(self._table, self._box, connection))
+            self._adapted = True
             for position, row in enumerate(rows):
                 check_names(self._box, row, self._columns, position)
         if self._numeric:
@@ -182,25 +183,3 @@ class SqlRows:
             known |= inserted.known.difference(ids)
             ids += inserted.ids
         return Inserted(ids, frozenset(known))
-
-    def _adapt(self, connection: Connection) -> None:
-        """Adapts to the existing table: one made by sbmt-outbox may lack columns and name the payload differently."""
-        found = reflect(connection, self._box)
-        columns = []
-        for column in self._table.columns:
-            name = found.payload if column.name == "payload" else column.name
-            if name in found.columns:
-                copy = column._copy()  # noqa: SLF001 - SQLAlchemy's way to take a column over
-                copy.name, copy.key = name, column.name
-                if name in ("created_at", "updated_at"):
-                    # Rails sets these two itself, so its tables have no default for them.
-                    copy.default = ColumnDefault(stored_now(connection.dialect, zoned=name in found.zoned))
-                if isinstance(copy.type, DateTime) and name not in found.zoned:
-                    copy.type = UtcMoment()
-                if name == "uuid" and found.bare_uuids:
-                    copy.type = BareUuid()
-                if name == "event_key" and found.numeric_keys:
-                    copy.type = BigInteger()
-                columns.append(copy)
-        self._use(Table(self._table.name, MetaData(), *columns, schema=self._table.schema))
-        self._adapted = True

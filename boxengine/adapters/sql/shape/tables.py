@@ -187,12 +187,16 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
 
 def comment_of(connection: Connection, schema: str, name: str) -> str:
     """A table's comment; empty where it has none."""
-    query = "SELECT table_comment FROM information_schema.tables WHERE table_schema = :schema AND table_name = :name"
-    if connection.dialect.name == "postgresql":
-        query = (
-            "SELECT obj_description(c.oid, 'pg_class') FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
-            "WHERE n.nspname = :schema AND c.relname = :name"
-        )
+    match connection.dialect.name:
+        case "postgresql":
+            query = (
+                "SELECT obj_description(c.oid, 'pg_class') FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+                "WHERE n.nspname = :schema AND c.relname = :name"
+            )
+        case "mysql" | "mariadb":
+            query = "SELECT table_comment FROM information_schema.tables WHERE table_schema = :schema AND table_name = :name"
+        case _:
+            return ""  # SQLite has no comments
     return str(connection.execute(text(query), {"schema": schema, "name": name}).scalar() or "")
 
 

@@ -91,6 +91,8 @@ def text_column(
     if connection.dialect.name == "postgresql":
         charset = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
         return TextColumn(charset, getattr(type_, "length", None) if isinstance(type_, String) else None, nul=False)
+    if connection.dialect.name not in ("mysql", "mariadb"):
+        return EVERY_TEXT
     where = {"schema": schema, "name": table, "column": column}
     found = connection.execute(_COLUMN, where).one_or_none()
     if found is None or found[0] is None:
