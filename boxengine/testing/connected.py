@@ -122,15 +122,15 @@ class DatabaseBoxes(TestedBoxes):
         """The box's table, or its log: by the user's model class, or as the database has it."""
         known = self._tables.get(box.name)
         if known is None:
-            model = self.pipeline(box.name).model
-            found = getattr(model, "__table__", None)
-            known = found if isinstance(found, Table) else box_table(box.source, MetaData())
-            if box.storage is Storage.LOG:
-                known = log_table(known, box.type)
-            elif known is not found:
-                known = adapted(known, box, connection)
-            self._tables[box.name] = known
+            known = self._tables[box.name] = self._find_table(connection, box)
         return known
+
+    def _find_table(self, connection: Connection, box: Box) -> Table:
+        mapped = getattr(self.pipeline(box.name).model, "__table__", None)
+        table = mapped if isinstance(mapped, Table) else box_table(box.source, MetaData())
+        if box.storage is Storage.LOG:
+            return log_table(table, box.type)
+        return table if table is mapped else adapted(table, box, connection)
 
     def read(self, connection: Connection, box: Box) -> list[Row]:
         """All rows of the box in id order."""
@@ -308,7 +308,7 @@ class _InMemory:
 
 
 def _row(found: dict[str, Any]) -> Row:
-    """A row of the table. SQLite returns moments without a zone; they are in UTC."""
+    """A row of the table. Moments without a zone are in UTC."""
     in_log = {"status": Status.PENDING, "errors_count": 0, "updated_at": found["created_at"]}
     fields: dict[str, Any] = {name: found.get(name, in_log.get(name)) for name in Row.__dataclass_fields__}
     for name, value in fields.items():

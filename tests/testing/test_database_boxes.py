@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-<<<<<<< HEAD
-from datetime import UTC, datetime, timedelta
-=======
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
->>>>>>> bc44505 (database_boxes reads tables as the worker does: without a model, on SQLite and over tables of sbmt-outbox)
 
 import pytest
 from sqlalchemy import Engine, select, text
@@ -118,6 +114,19 @@ def test_an_engine_works_as_well(engine: Engine, database_boxes: MakeBoxes) -> N
         place_order(session, 1, "a bicycle")
     boxes.drain()
     assert [item.status for item in boxes.emitted(OrderOutboxItem)] == [Status.DELIVERED]
+
+
+def test_a_moment_of_another_zone_is_kept(engine: Engine, database_boxes: MakeBoxes) -> None:
+    with Session(engine) as session:
+        boxes = database_boxes(session)
+        soon = boxes.clock.now() + timedelta(minutes=5)
+        there = soon.astimezone(timezone(timedelta(hours=-8)))
+        create_outbox_item(session, OrderOutboxItem, event_key=1, payload=b"", available_at=there, created_at=there)
+        assert session.execute(select(OrderOutboxItem.available_at, OrderOutboxItem.created_at)).one() == (soon, soon)
+        assert boxes.emitted(OrderOutboxItem)[0].created_at == soon
+        assert not boxes.drain().delivered
+        boxes.clock.advance(timedelta(minutes=5))
+        assert len(boxes.drain().delivered) == 1
 
 
 @pytest.fixture

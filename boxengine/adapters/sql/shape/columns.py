@@ -91,7 +91,7 @@ Name = String(255).with_variant(_EXACT, *_MYSQL)
 Json = JSON(none_as_null=True).with_variant(postgresql.JSONB(none_as_null=True), "postgresql")
 Payload = LargeBinary().with_variant(mysql.MEDIUMBLOB(), *_MYSQL)
 Log = Text().with_variant(mysql.TEXT(charset="utf8mb4"), *_MYSQL)
-Moment = DateTime(timezone=True).with_variant(UtcMoment(), *_MYSQL)
+Moment = DateTime(timezone=True).with_variant(UtcMoment(), *_MYSQL, "sqlite")
 
 
 def length_of(kind: object) -> int:
