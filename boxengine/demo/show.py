@@ -59,7 +59,7 @@ class Show:
         self._stop = threading.Event()
 
     def run(self) -> bool:
-        """Runs the demonstration; returns whether every promise was kept."""
+        """Runs the demonstration; returns whether no promise was broken."""
         with tempfile.TemporaryDirectory(prefix="boxengine-demo-", ignore_cleanup_errors=True) as folder:
             # PostgreSQL runs under another account if this process is root.
             Path(folder).chmod(0o755)
@@ -123,12 +123,15 @@ class Show:
     def _tell(self, checks: list[Check]) -> bool:
         self._console.print()
         for check in checks:
-            mark = "[green]kept[/]  " if check.kept else "[red]BROKEN[/]"
-            self._console.print(f"  {mark}  {check.promise}  [dim]({check.detail})[/]")
+            self._console.print(f"  {_mark(check)}  {check.promise}  [dim]({check.detail})[/]")
         kept = all(check.kept for check in checks)
-        self._console.print(
-            "\n[bold green]All promises kept.[/]" if kept else "\n[bold red]Not all promises were kept.[/]"
-        )
+        if not kept:
+            verdict = "[bold red]Not all promises were kept.[/]"
+        elif any(check.waiting for check in checks):
+            verdict = "[bold yellow]No promise was broken, but not all items were delivered in time: see --seconds.[/]"
+        else:
+            verdict = "[bold green]All promises kept.[/]"
+        self._console.print(f"\n{verdict}")
         return kept
 
     def _wait(self, stage: Stage) -> None:
@@ -147,6 +150,12 @@ class Show:
                 self._stop.wait(1.0)
         except KeyboardInterrupt:
             self._console.print("stopping")
+
+
+def _mark(check: Check) -> str:
+    if not check.kept:
+        return "[red]BROKEN[/] "
+    return "[yellow]not yet[/]" if check.waiting else "[green]kept[/]   "
 
 
 def _look(stage: Stage) -> Look:
