@@ -59,7 +59,8 @@ def init(with_: Kits = None) -> None:
         raise typer.BadParameter(f"expected one of {', '.join(KITS)}, got {unknown[0]!r}", param_hint="--with")
     brings_its_own = Path("outbox.yml").exists() or APPLICATIONS.intersection(asked)
     texts = {} if asked and brings_its_own else {"outbox.yml": CONFIGURATION, "transports.py": TRANSPORT}
-    for name in asked:
+    # An application's files work with all other kits, but not the other way around.
+    for name in sorted(asked, key=lambda kit: kit not in APPLICATIONS):
         texts = {target: content(source) for target, source in KITS[name].items()} | texts
     there = [path for path in texts if Path(path).exists()]
     if len(there) == len(texts) or (there and not asked):

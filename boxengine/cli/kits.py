@@ -69,7 +69,8 @@ KITS = {
     "monitoring": _MONITORING,
     "systemd": {"boxengine.service": "systemd/boxengine.service", "deploy.yml": "deploy.yml"},
 }
-"""By kit: where each file is written, and where it is in the package. If two kits have a file, the first kit's is written."""
+"""By kit: where each file is written, and where it is in the package. If two kits have a file, an application's
+is written, or else the first kit's."""
 
 APPLICATIONS = frozenset({"fastapi", "django"})
 """Kits that bring transports and a configuration of their own."""

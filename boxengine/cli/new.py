@@ -143,6 +143,7 @@ def contract(
         contracts = read(source.read_text(), source.name)
         if target.exists() and MADE not in target.read_text().partition("\n")[0]:
             raise BoxError(f"{target} is there already, and this command did not make it; nothing was written")
+        target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(module(contracts, source.name))
     except OSError as error:
         raise BoxError(f"{error.filename}: {error.strerror}") from error
@@ -160,6 +161,7 @@ def _write(template: str, yaml: str, values: dict[str, str], file: Path | None) 
     if path.exists():
         raise BoxError(f"{path} exists already; nothing was written")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(template.format(**values))
     except OSError as error:
         raise BoxError(f"{path}: {error.strerror}") from error

@@ -80,6 +80,19 @@ def test_a_name_or_a_file_that_python_could_not_import_exits_with_2(
     assert hint in project.errors
 
 
-def test_a_folder_that_is_not_there_is_named(project: Project) -> None:
-    project.call("new", "item", "Order", "--file", "no/such/items.py", expect=1)
-    assert "no/such/items.py" in project.errors
+@pytest.mark.parametrize("kind", ["item", "transport"])
+def test_a_folder_that_is_not_there_is_made(project: Project, kind: str) -> None:
+    assert "shop.orders.items.Order" in project.run("new", kind, "Order", "--file", "shop/orders/items.py")
+    assert "class Order" in (project.folder / "shop/orders/items.py").read_text()
+
+
+def test_a_folder_for_contracts_is_made_too(project: Project) -> None:
+    (project.folder / "contracts.yml").write_text("contracts: [{id: 7, name: Export, fields: {n: int64}}]")
+    project.run("new", "contract", "contracts.yml", "--file", "shop/contracts.py")
+    assert "class Export" in (project.folder / "shop/contracts.py").read_text()
+
+
+def test_a_folder_that_cannot_be_made_is_named(project: Project) -> None:
+    (project.folder / "shop").write_text("a file")
+    project.call("new", "item", "Order", "--file", "shop/items.py", expect=1)
+    assert "shop/items.py: " in project.errors

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from boxengine.cli.kits import KITS
+from boxengine.cli.kits import KITS, content
 from boxengine.settings.schema import Settings
 from tests.conftest import ServerLookup
 
@@ -67,6 +67,14 @@ def test_a_kit_keeps_what_is_there_and_says_so(tmp_path: Path) -> None:
         tmp_path, "init", "--with", "systemd", expect=1
     )
     assert "got 'helmet'" in boxengine(tmp_path, "init", "--with", "helmet", expect=2)
+
+
+@pytest.mark.parametrize("application", ["fastapi", "django"])
+def test_an_application_gets_its_own_files_whatever_the_order_of_the_options(tmp_path: Path, application: str) -> None:
+    boxengine(tmp_path, "init", "--with", "docker", "--with", application)
+    own = {target: (tmp_path / target).read_text() == content(source) for target, source in KITS[application].items()}
+    assert all(own.values()), own
+    assert (tmp_path / "Dockerfile").exists()
 
 
 def test_every_file_of_every_kit_is_there(folder: Path) -> None:
