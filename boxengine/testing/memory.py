@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Connection, NestedTransaction, event
@@ -16,14 +16,17 @@ from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.sql.creating.insert import ENGINE_OWNED
 from boxengine.adapters.sql.log.tables import is_logged
 from boxengine.adapters.sql.shape.columns import length_of
+from boxengine.app.boxes.creating import Model
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Item
 from boxengine.domain.json_values import json_refusal
 from boxengine.domain.new_values import NO_LIMIT, check_values, not_json
 from boxengine.engine.create import Creator
 from boxengine.engine.observation import NullTracer
+from boxengine.errors import BoxError, UnknownBox
 from boxengine.ports import Attributes, Inserted, Store
 from boxengine.settings import Resolved
+from boxengine.settings.names import box_name
 from boxengine.testing.boxes import TestedBoxes
 from boxengine.testing.clock import PresentClock
 
@@ -41,7 +44,7 @@ class MemoryBoxes(TestedBoxes):
     asynchronous ones take an asynchronous session, a fake, or ``None``. Items created through a SQLAlchemy
     ``Session`` or ``Connection`` disappear when it rolls back, also to a savepoint, or is closed without a commit. Nothing is
     ever written to its database.
-    A transport that takes ``session=`` needs a database: see ``DatabaseBoxes``.
+    A transport that takes ``session=`` needs a database, as ``create_job`` does: see ``DatabaseBoxes``.
 
     Example::
 
@@ -56,6 +59,21 @@ class MemoryBoxes(TestedBoxes):
         """
         super().__init__(resolved, clock=clock or PresentClock())
         self._store = MemoryStore(self.clock)
+
+    def job_creator(self, model: Model) -> NoReturn:
+        """Refuses: nobody could look at a job in memory or run it, and none may reach the session's database.
+
+        Raises:
+            UnknownBox: the configuration has no such box of jobs.
+            BoxError: it has; says what to use instead.
+        """
+        name = box_name(model)
+        if name not in self.resolved.jobs:
+            raise UnknownBox(name, self.resolved.jobs)
+        raise BoxError(
+            f"box {name} holds long jobs, which the boxes in memory do not take: use the fixture database_boxes, whose "
+            "create_job writes into your test database"
+        )
 
     def _make_creator(self, name: str, model: type | None) -> Creator:
         settings = self.resolved.settings

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import String
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from boxengine import Failure, InboxItem, Item, OutboxItem, create_outbox_item
+from boxengine import Failure, InboxItem, Item, Job, JobItem, OutboxItem, create_outbox_item
 
 CONFIGURATION = """
 app: tests.testing.shop
@@ -24,6 +24,10 @@ inbox_items:
     model: tests.testing.shop.PaymentInboxItem
     transports:
       tests.testing.shop.WriteInvoice: {}
+job_items:
+  report_job:
+    model: tests.testing.shop.ReportJob
+    tasks: {export: tests.testing.shop.export}
 """
 
 
@@ -37,6 +41,10 @@ class OrderOutboxItem(OutboxItem, Base):
 
 class PaymentInboxItem(InboxItem, Base):
     __tablename__ = "payment_inbox_items"
+
+
+class ReportJob(JobItem, Base):
+    __tablename__ = "report_jobs"
 
 
 class Invoice(Base):
@@ -60,6 +68,10 @@ class WriteInvoice:
         session.flush()
         if payload == b"broken":
             raise ValueError("no such customer")
+
+
+def export(job: Job) -> None:
+    """Does nothing: a drain runs no jobs."""
 
 
 def place_order(session: Any, number: int, what: str) -> None:

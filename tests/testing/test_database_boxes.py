@@ -12,10 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 import boxengine
-from boxengine import Item, Status, create_inbox_item, create_outbox_item
+from boxengine import Item, Status, create_inbox_item, create_job, create_outbox_item
 from boxengine.settings import Resolved
 from boxengine.testing import DatabaseBoxes, RecordingTransport
-from tests.testing.shop import CONFIGURATION, Invoice, OrderOutboxItem, PaymentInboxItem, place_order
+from tests.testing.shop import CONFIGURATION, Invoice, OrderOutboxItem, PaymentInboxItem, ReportJob, place_order
 
 MakeBoxes = Callable[..., DatabaseBoxes]
 
@@ -127,6 +127,13 @@ def test_a_moment_of_another_zone_is_kept(engine: Engine, database_boxes: MakeBo
         assert not boxes.drain().delivered
         boxes.clock.advance(timedelta(minutes=5))
         assert len(boxes.drain().delivered) == 1
+
+
+def test_a_long_job_is_written_into_the_tests_transaction(engine: Engine, database_boxes: MakeBoxes) -> None:
+    with Session(engine) as session:
+        database_boxes(session)
+        created = create_job(session, ReportJob, task="export", args={"day": 1})
+        assert session.scalars(select(ReportJob.id)).all() == [created]
 
 
 @pytest.fixture

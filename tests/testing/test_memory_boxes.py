@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, select
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 import boxengine
@@ -23,14 +23,15 @@ from boxengine import (
     acreate_inbox_item,
     acreate_outbox_batch,
     acreate_outbox_item,
+    create_job,
     create_outbox_item,
 )
 from boxengine.adapters.memory.clock import ManualClock
-from boxengine.errors import InvalidItem, Unavailable
+from boxengine.errors import BoxError, InvalidItem, Unavailable, UnknownBox
 from boxengine.settings import Resolved
 from boxengine.testing import Drained, MemoryBoxes, NotDelivered, RecordingTransport
 from boxengine.testing.clock import PresentClock
-from tests.testing.shop import Invoice, OrderOutboxItem, PaymentInboxItem, place_order
+from tests.testing.shop import Invoice, OrderOutboxItem, PaymentInboxItem, ReportJob, place_order
 
 NO_SESSION: Any = None
 
@@ -301,6 +302,16 @@ def test_a_moment_without_a_zone_is_refused(boxes: MemoryBoxes, name: str, momen
     with pytest.raises(InvalidItem, match=rf"{name}: expected a datetime with a zone, such as datetime.now\(UTC\)"):
         create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"", **{name: moment})
     assert boxes.emitted(OrderOutboxItem) == []
+
+
+def test_a_long_job_is_refused_with_what_takes_it_and_nothing_is_written(boxes: MemoryBoxes, sqlite: Engine) -> None:
+    with Session(sqlite) as session:
+        for given in (NO_SESSION, session):
+            with pytest.raises(BoxError, match=r"report_job holds long jobs, .*: use the fixture database_boxes"):
+                create_job(given, ReportJob, task="export")
+        assert session.scalars(select(ReportJob.id)).all() == []
+    with pytest.raises(UnknownBox, match="no_job"):
+        create_job(NO_SESSION, "no_job", task="export")
 
 
 def test_what_a_transport_creates_is_delivered_too(boxes: MemoryBoxes) -> None:
