@@ -138,7 +138,9 @@ class DatabaseBoxes(TestedBoxes):
         # By their keys: the column of the payload may have another name.
         named = [column.label(column.key) for column in columns]
         found = connection.execute(select(*named).order_by(columns.id)).mappings()
-        return [settled.get(mapping["id"]) or _row(dict(mapping)) for mapping in found]
+        # A column seq of a box without numbers is the application's own.
+        hidden = {} if self._numbers(box) else {"seq": None}
+        return [settled.get(mapping["id"]) or _row({**mapping, **hidden}) for mapping in found]
 
     def outcomes(self, connection: Connection, box: Box) -> Outcomes:
         """Where the outcomes of the box's items are kept."""

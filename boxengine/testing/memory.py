@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from boxengine.adapters.sql.shape.columns import length_of
 from boxengine.app.boxes.creating import Model
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Item
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.json_values import json_refusal
 from boxengine.domain.new_values import NO_LIMIT, check_values, not_json
 from boxengine.engine.create import Creator
@@ -59,6 +61,8 @@ class MemoryBoxes(TestedBoxes):
         """
         super().__init__(resolved, clock=clock or PresentClock())
         self._store = MemoryStore(self.clock)
+        self._last: dict[str, Counter[str]] = {}
+        """By box with ``sequence``: the last number of each key."""
 
     def job_creator(self, model: Model) -> NoReturn:
         """Refuses: nobody could look at a job in memory or run it, and none may reach the session's database.
@@ -79,11 +83,13 @@ class MemoryBoxes(TestedBoxes):
         settings = self.resolved.settings
         pipeline = self.resolved.written[name]
         model = model or pipeline.model
+        numbered = pipeline.box.sequence or getattr(model, "__box_sequence__", False)
         return Creator(
             pipeline,
             _MemoryRows(
                 [self.box(reader) for reader in self.resolved.readers(name)],
                 self._store,
+                last=self._last.setdefault(name, Counter()) if numbered else None,
                 own=_own_columns(model),
                 longest_key=_longest_key(model),
             ),
@@ -114,18 +120,30 @@ class MemoryBoxes(TestedBoxes):
 class _MemoryRows:
     """``Rows`` of one box in memory."""
 
-    def __init__(self, readers: Sequence[Box], store: MemoryStore, *, own: frozenset[str], longest_key: int) -> None:
+    def __init__(
+        self,
+        readers: Sequence[Box],
+        store: MemoryStore,
+        *,
+        last: Counter[str] | None,
+        own: frozenset[str],
+        longest_key: int,
+    ) -> None:
         """Args:
         readers: the box itself, or its subscriptions.
+        last: the last number of each key, to be moved on; None: the items get no numbers.
         own: columns that the model adds; accepted, but not kept.
         longest_key: how many characters of an ``event_key`` the model's column takes.
         """
+        self._last = last
         self._own = own
         self._longest_key = longest_key
         self._box, *self._others = readers
         box = self._box.source
         logged = box.storage is Storage.LOG
         self._columns = own | {each for each in COLUMNS if not logged or is_logged(each, box.type)}
+        if last is not None:
+            self._columns -= {"seq"}
         self._store = store
         self._undone = _Undoing()
 
@@ -137,14 +155,27 @@ class _MemoryRows:
         check_values(self._box.name, rows, longest_key=self._longest_key)
         before = {row.id for row in self._store.rows(self._box)}
         kept = [self._as_stored(row, position) for position, row in enumerate(rows)]
-        ids = [self._store.insert(self._box, **row) for row in kept]
+        formerly = {} if self._last is None else {row["event_key"]: self._last[row["event_key"]] for row in kept}
+        seen = set(before)
+        ids = [self._insert(row, seen) for row in kept]
         new = [row_id for row_id in dict.fromkeys(ids) if row_id not in before]
         for row in self._store.rows(self._box):
             if row.id in new:
                 for other in self._others:
                     self._store.put(other, row)
-        self._undone.watch(session, lambda: self._remove(new))
+        self._undone.watch(session, lambda: self._undo(new, formerly))
         return Inserted(ids, frozenset(ids) & before)
+
+    def _insert(self, row: Attributes, seen: set[ItemId]) -> ItemId:
+        """The row's id. If it is not among those seen, the row is new, and has taken its key's next number."""
+        if self._last is None:
+            return self._store.insert(self._box, **row)
+        number = self._last[row["event_key"]] + 1
+        row_id = self._store.insert(self._box, **row, seq=number)
+        if row_id not in seen:
+            seen.add(row_id)
+            self._last[row["event_key"]] = number
+        return row_id
 
     def _as_stored(self, row: Attributes, position: int) -> Attributes:
         """The row as a database would give it back: a copy, whose options went through JSON."""
@@ -161,10 +192,14 @@ class _MemoryRows:
         except (TypeError, ValueError) as error:
             raise not_json(self._box.source.name, position, json_refusal(options, error)) from error
 
-    def _remove(self, ids: Sequence[int]) -> None:
+    def _undo(self, ids: Sequence[ItemId], formerly: Mapping[str, int]) -> None:
+        """Removes rows and takes their numbers back. It may be called again when the enclosing transaction ends."""
         for row_id in ids:
             for box in (self._box, *self._others):
                 self._store.remove(box, row_id)
+        if self._last is not None:
+            for key, number in formerly.items():
+                self._last[key] = min(self._last[key], number)
 
 
 def _own_columns(model: type | None) -> frozenset[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import String
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from boxengine import Failure, InboxItem, Item, Job, JobItem, OutboxItem, create_outbox_item
+from boxengine import Failure, InboxItem, Item, Job, JobItem, OutboxItem, SequencedItem, create_outbox_item
 
 CONFIGURATION = """
 app: tests.testing.shop
@@ -17,6 +17,11 @@ outbox_items:
     model: tests.testing.shop.OrderOutboxItem
     strict_order: key
     max_retries: 2
+    transports:
+      tests.testing.shop.Announce: {}
+  ticket_outbox_item:
+    model: tests.testing.shop.TicketOutboxItem
+    sequence: true
     transports:
       tests.testing.shop.Announce: {}
 inbox_items:
@@ -37,6 +42,10 @@ class Base(DeclarativeBase):
 
 class OrderOutboxItem(OutboxItem, Base):
     __tablename__ = "order_outbox_items"
+
+
+class TicketOutboxItem(SequencedItem, OutboxItem, Base):
+    __tablename__ = "ticket_outbox_items"
 
 
 class PaymentInboxItem(InboxItem, Base):

@@ -7,15 +7,24 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, select, text
+from sqlalchemy import Engine, MetaData, select, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 import boxengine
 from boxengine import Item, Status, create_inbox_item, create_job, create_outbox_item
+from boxengine.adapters.sql.creating.sequence import counters
 from boxengine.settings import Resolved
 from boxengine.testing import DatabaseBoxes, RecordingTransport
-from tests.testing.shop import CONFIGURATION, Invoice, OrderOutboxItem, PaymentInboxItem, ReportJob, place_order
+from tests.testing.shop import (
+    CONFIGURATION,
+    Invoice,
+    OrderOutboxItem,
+    PaymentInboxItem,
+    ReportJob,
+    TicketOutboxItem,
+    place_order,
+)
 
 MakeBoxes = Callable[..., DatabaseBoxes]
 
@@ -127,6 +136,21 @@ def test_a_moment_of_another_zone_is_kept(engine: Engine, database_boxes: MakeBo
         assert not boxes.drain().delivered
         boxes.clock.advance(timedelta(minutes=5))
         assert len(boxes.drain().delivered) == 1
+
+
+def test_numbers_of_a_box_with_sequence_reach_the_transport(engine: Engine, database_boxes: MakeBoxes) -> None:
+    receiver = RecordingTransport()
+    counters(TicketOutboxItem.__table__, MetaData()).create(engine)  # type: ignore[arg-type] # it is a Table
+    with Session(engine) as session:
+        boxes = database_boxes(session)
+        boxes.use_transport(TicketOutboxItem, receiver)
+        for key in "aba":
+            create_outbox_item(session, TicketOutboxItem, event_key=key, payload=b"")
+        boxes.drain()
+        assert sorted((item.event_key, item.headers["Sequence-Number"]) for item in receiver.items) == [
+            ("a", "1"), ("a", "2"), ("b", "1"),
+        ]  # fmt: skip
+        assert [item.seq for item in boxes.emitted(TicketOutboxItem, event_key="a")] == [1, 2]
 
 
 def test_a_long_job_is_written_into_the_tests_transaction(engine: Engine, database_boxes: MakeBoxes) -> None:

@@ -31,7 +31,7 @@ from boxengine.errors import BoxError, InvalidItem, Unavailable, UnknownBox
 from boxengine.settings import Resolved
 from boxengine.testing import Drained, MemoryBoxes, NotDelivered, RecordingTransport
 from boxengine.testing.clock import PresentClock
-from tests.testing.shop import Invoice, OrderOutboxItem, PaymentInboxItem, ReportJob, place_order
+from tests.testing.shop import Invoice, OrderOutboxItem, PaymentInboxItem, ReportJob, TicketOutboxItem, place_order
 
 NO_SESSION: Any = None
 
@@ -302,6 +302,40 @@ def test_a_moment_without_a_zone_is_refused(boxes: MemoryBoxes, name: str, momen
     with pytest.raises(InvalidItem, match=rf"{name}: expected a datetime with a zone, such as datetime.now\(UTC\)"):
         create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"", **{name: moment})
     assert boxes.emitted(OrderOutboxItem) == []
+
+
+def test_items_of_a_box_with_sequence_are_numbered_per_key(boxes: MemoryBoxes) -> None:
+    receiver = RecordingTransport()
+    boxes.use_transport(TicketOutboxItem, receiver)
+    for key in "aba":
+        boxes.create_outbox_item(NO_SESSION, TicketOutboxItem, event_key=key, payload=b"", dedup_key=f"{key} first")
+        boxes.create_outbox_item(NO_SESSION, "ticket_outbox_item", event_key=key, payload=b"")
+    boxes.drain()
+    numbers = [(item.event_key, item.seq, item.headers["Sequence-Number"]) for item in receiver.items]
+    assert sorted(numbers) == [("a", 1, "1"), ("a", 2, "2"), ("a", 3, "3"), ("b", 1, "1"), ("b", 2, "2")]
+    with pytest.raises(InvalidItem, match="unknown attribute seq"):
+        boxes.create_outbox_item(NO_SESSION, TicketOutboxItem, event_key="a", payload=b"", seq=7)
+
+
+def test_a_rollback_takes_numbers_back(boxes: MemoryBoxes, sqlite: Engine) -> None:
+    def ticket(session: Any, key: str) -> None:
+        boxes.create_outbox_item(session, TicketOutboxItem, event_key=key, payload=b"")
+
+    with Session(sqlite) as session:
+        ticket(session, "a")
+        with session.begin_nested() as savepoint:
+            ticket(session, "a")
+            savepoint.rollback()
+        ticket(session, "a")
+        session.commit()
+        ticket(session, "a")
+        ticket(NO_SESSION, "b")
+        session.rollback()
+    ticket(NO_SESSION, "a")
+    ticket(NO_SESSION, "b")
+    assert [(item.event_key, item.seq) for item in boxes.emitted(TicketOutboxItem)] == [
+        ("a", 1), ("a", 2), ("b", 1), ("a", 3), ("b", 2),
+    ]  # fmt: skip
 
 
 def test_a_long_job_is_refused_with_what_takes_it_and_nothing_is_written(boxes: MemoryBoxes, sqlite: Engine) -> None:

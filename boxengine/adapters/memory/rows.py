@@ -35,6 +35,8 @@ class Row:
     updated_at: datetime
     available_at: datetime | None
     dedup_key: str | None
+    seq: int | None = None
+    """In boxes with ``sequence``: its number within its key."""
 
     def as_item(self, box: Box, *, dispatched_at: datetime) -> Item:
         """The row as the engine sees it."""
@@ -52,6 +54,7 @@ class Row:
             processed_at=self.processed_at,
             box=box,
             dispatched_at=dispatched_at,
+            seq=self.seq,
         )
 
 
