@@ -1,5 +1,7 @@
 """An orders service: the model of its outbox, a transport of its own, and a transaction that writes both."""
 
+import os
+import sys
 from typing import Any
 
 from sqlalchemy import String, create_engine
@@ -43,3 +45,15 @@ def place_order(url: str, what: str) -> int:
         number = order.id
     engine.dispose()
     return number
+
+
+def make_tables(url: str) -> None:
+    """The table of orders; `boxengine db create` makes that of the outbox."""
+    engine = create_engine(url)
+    Base.metadata.create_all(engine, [Base.metadata.tables["orders"]])
+    engine.dispose()
+
+
+if __name__ == "__main__":
+    make_tables(os.environ["DATABASE_URL"])
+    print("order", place_order(os.environ["DATABASE_URL"], sys.argv[1]))

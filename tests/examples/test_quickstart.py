@@ -1,8 +1,10 @@
-"""The example of the README, from an empty folder to the delivery."""
+"""The example of the README, by the commands of its own README, from an empty folder to the delivery."""
 
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -12,11 +14,7 @@ from pathlib import Path
 from tests.eventually import eventually
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "quickstart"
-PLACE = (
-    "import os, shop; from sqlalchemy import create_engine; "
-    "shop.Order.__table__.create(create_engine(os.environ['DATABASE_URL'])); "
-    "shop.place_order(os.environ['DATABASE_URL'], 'a bicycle')"
-)
+COMMANDS = re.compile(r"^(?:python|boxengine) .*?(?=\s+#|$)", re.MULTILINE)
 
 
 def test_the_quickstart_announces_an_order(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
@@ -24,16 +22,14 @@ def test_the_quickstart_announces_an_order(tmp_path: Path, postgres_url: str, re
     shutil.copytree(EXAMPLE, folder)
     environment = {**os.environ, "DATABASE_URL": postgres_url, "REDIS_URL": redis_url}
 
-    def run(*command: str) -> None:
-        subprocess.run([sys.executable, *command], cwd=folder, env=environment, check=True, timeout=60)
-
-    run("-m", "boxengine", "db", "create")
-    run("-c", PLACE)
+    programs = {"python": [sys.executable], "boxengine": [sys.executable, "-m", "boxengine"]}
+    told = map(shlex.split, COMMANDS.findall((folder / "README.md").read_text(encoding="utf-8")))
+    *before, start = ([*programs[program], *arguments] for program, *arguments in told)
+    for command in before:
+        subprocess.run(command, cwd=folder, env=environment, check=True, timeout=60)
     output = folder / "output"
     with output.open("wb") as written:
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "boxengine", "start"], cwd=folder, env=environment, stdout=written
-        )
+        worker = subprocess.Popen(start, cwd=folder, env=environment, stdout=written)
     try:
         eventually(lambda: output.read_text() == "order placed: 1 a bicycle\n")
         worker.send_signal(signal.SIGTERM)
