@@ -313,6 +313,7 @@ class StoreSide:
         self.oldest_finished = self._store.oldest_finished
         self.delete_finished = self._store.delete_finished
         self.sweep_finished = self._store.sweep_finished
+        self.now = self._store.now
         self.unread_since = self._store.unread_since
         self.turn_over = self._store.turn_over
         self.advance = self._store.advance

@@ -6,6 +6,7 @@ virtual: it moves on a little between two switches, and jumps ahead when all str
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -127,11 +128,12 @@ class Scheduler:
         for strand in [s for s in self.strands if s.process is process and s is not self.current]:
             self.strands.remove(strand)
             if strand.greenlet:
-                before, self.current = self.current, strand
+                before, self.current, loop = self.current, strand, asyncio._get_running_loop()
                 # It must come back here, and not to the hub, when it has unwound.
                 strand.greenlet.parent = getcurrent()
                 strand.greenlet.throw(Crash)
                 self.current = before
+                asyncio._set_running_loop(loop)
 
     def kill_all(self) -> None:
         """Ends everything, so that nothing of a history outlives it."""
@@ -139,7 +141,11 @@ class Scheduler:
             self.kill(strand.process)
 
     def _leave(self) -> None:
+        # A coroutine may come to a switch point, too: its event loop runs for this strand, and not for the others.
+        loop = asyncio._get_running_loop()
+        asyncio._set_running_loop(None)
         self._hub.switch()
+        asyncio._set_running_loop(loop)
 
     def _resume(self, strand: Strand) -> None:
         self.current = strand

@@ -55,9 +55,9 @@ class PauseWatch:
         return box.name in self._stopped
 
     def running(self, boxes: Sequence[Box]) -> Sequence[Box]:
-        """Those of the boxes that are not paused."""
+        """Those of the boxes that are not known to be paused: who goes on to the coordinator finds out that it is away."""
         self._refresh()
-        stopped = self._stopped
+        stopped = self._stopped if self._heard else frozenset[str]()
         return [box for box in boxes if box.name not in stopped] if stopped else boxes
 
     def _refresh(self) -> None:

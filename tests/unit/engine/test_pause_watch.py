@@ -33,7 +33,7 @@ def test_a_worker_that_starts_before_its_coordinator_takes_every_box_for_paused(
     assert watch.paused(box)
     coordinator.back = True
     assert watch.paused(box), "the first question is still fresh"
-    assert watch.running([box]) == []
+    assert watch.running([box]) == [box], "that the coordinator is away is found out by asking it"
 
 
 def test_once_the_coordinator_answers_the_boxes_that_run_are_told_of() -> None:

@@ -73,8 +73,8 @@ class SqlJobWorkers:
     def _living_of(self, box: JobBox) -> list[WorkerInfo]:
         with translated(self._jobs.engine), self._jobs.engine.connect() as connection:
             entries = connection.execute(_said(self._jobs.rows(box).journal)).all()
-        said = [(decoded(payload), -float(left) < _ttl(payload)) for payload, left in entries]
-        return [worker for worker, lives in said if worker is not None and lives]
+        said = [(decoded(payload), payload, -float(left)) for payload, left in entries]
+        return [worker for worker, payload, silent in said if worker is not None and silent < _ttl(payload)]
 
 
 def _is(journal: Table, entry: int) -> Any:

@@ -36,7 +36,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import NullType
 
-from boxengine.adapters.sql.shape.columns import stored_now
+from boxengine.adapters.sql.shape.now import stored_now
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.item import Status, rfc3339
 from boxengine.ports import ItemFilter

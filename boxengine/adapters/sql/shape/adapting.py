@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, ColumnDefault, Connection, DateTime, MetaData, Table
 
-from boxengine.adapters.sql.shape.columns import BareUuid, UtcMoment, stored_now
+from boxengine.adapters.sql.shape.columns import BareUuid, UtcMoment
+from boxengine.adapters.sql.shape.now import stored_now
 from boxengine.adapters.sql.shape.tables import reflect
 from boxengine.domain.box import Box
 

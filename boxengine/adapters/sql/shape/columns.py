@@ -17,13 +17,10 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     Uuid,
-    func,
 )
 from sqlalchemy.dialects import mysql, postgresql
-from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import JSON, TypeEngine
 
-from boxengine.adapters.sql.shape.now import utc_now
 from boxengine.domain.new_values import NO_LIMIT
 
 _MYSQL = ("mysql", "mariadb")
@@ -71,13 +68,6 @@ class UtcMoment(TypeDecorator[datetime]):
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - see above
         return None if value is None else value.replace(tzinfo=UTC)
-
-
-def stored_now(dialect: Dialect, *, zoned: bool) -> FunctionElement[Any]:
-    """The database's clock in the form that a column with, or without, a zone stores."""
-    if dialect.name == "postgresql" and not zoned:
-        return func.timezone("UTC", func.now())
-    return utc_now()
 
 
 # Keys that differ only in case are different keys; MySQL's default collations would compare them as equal.

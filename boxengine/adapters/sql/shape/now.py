@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import DateTime
+from sqlalchemy import DateTime, Dialect, func
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -31,3 +31,10 @@ def _postgresql_now(_element: utc_now, _compiler: SQLCompiler, **_options: Any) 
 def _mysql_now(_element: utc_now, _compiler: SQLCompiler, **_options: Any) -> str:
     # CURRENT_TIMESTAMP would be in the session's zone. As a default, an expression needs its parentheses.
     return "(utc_timestamp(6))"
+
+
+def stored_now(dialect: Dialect, *, zoned: bool) -> FunctionElement[Any]:
+    """The database's clock in the form that a column with, or without, a zone stores."""
+    if dialect.name == "postgresql" and not zoned:
+        return func.timezone("UTC", func.now())
+    return utc_now()
