@@ -130,10 +130,6 @@ class TestedBoxes(Boxes):
         name = box_name(model)
         return self.resolved.readers(name) or [name]
 
-    def _numbers(self, box: Box) -> bool:
-        """Whether its items have gapless numbers within their keys."""
-        return box.sequence or getattr(self.pipeline(box.name).model, "__box_sequence__", False)
-
     def _deliver(self, names: Sequence[str], until: Horizon) -> None:
         """Delivers what is due in turns, until no box has anything more, and only then moves the clock on."""
         self._catch_up(names)

@@ -139,7 +139,7 @@ class DatabaseBoxes(TestedBoxes):
         named = [column.label(column.key) for column in columns]
         found = connection.execute(select(*named).order_by(columns.id)).mappings()
         # A column seq of a box without numbers is the application's own.
-        hidden = {} if self._numbers(box) else {"seq": None}
+        hidden = {} if box.sequence else {"seq": None}
         return [settled.get(mapping["id"]) or _row({**mapping, **hidden}) for mapping in found]
 
     def outcomes(self, connection: Connection, box: Box) -> Outcomes:

@@ -17,6 +17,7 @@ from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.sql.creating.insert import ENGINE_OWNED
 from boxengine.adapters.sql.log.tables import is_logged
 from boxengine.adapters.sql.shape.columns import length_of
+from boxengine.app.boxes.boxes import is_numbered
 from boxengine.app.boxes.creating import Model
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Item
@@ -83,13 +84,12 @@ class MemoryBoxes(TestedBoxes):
         settings = self.resolved.settings
         pipeline = self.resolved.written[name]
         model = model or pipeline.model
-        numbered = pipeline.box.sequence or getattr(model, "__box_sequence__", False)
         return Creator(
             pipeline,
             _MemoryRows(
                 [self.box(reader) for reader in self.resolved.readers(name)],
                 self._store,
-                last=self._last.setdefault(name, Counter()) if numbered else None,
+                last=self._last.setdefault(name, Counter()) if is_numbered(pipeline.box, model) else None,
                 own=_own_columns(model),
                 longest_key=_longest_key(model),
             ),

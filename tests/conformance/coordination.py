@@ -49,6 +49,13 @@ def job(bucket: int, *ids: int, pushed_at: int = NOON) -> Job:
     return Job(bucket, pushed_at, ids or (bucket + 1,))
 
 
+def seized(queue: JobQueue, box: Box, bucket: int) -> Hold:
+    """A hold of this bucket, which nobody else may have."""
+    hold = queue.seize(box, [job(bucket)], ttl=TTL)
+    assert hold is not None
+    return hold
+
+
 @dataclass
 class Rig(ABC):
     """One implementation of every coordination port, over one server or memory."""

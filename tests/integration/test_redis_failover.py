@@ -19,8 +19,7 @@ from boxengine.adapters.redis.script import Scripts
 from boxengine.adapters.system import SystemClock
 from boxengine.embedded import EmbeddedValkey
 from boxengine.errors import QueueUnavailable
-from boxengine.ports import Hold
-from tests.conformance.coordination import TTL, job, make_box
+from tests.conformance.coordination import TTL, job, make_box, seized
 from tests.eventually import eventually
 from tests.servers.proxy import FaultProxy
 from tests.servers.sentinel import MASTER, EmbeddedSentinel
@@ -58,12 +57,6 @@ def queue(client: redis.Redis) -> RedisJobQueue:
     return RedisJobQueue(client, clock=SystemClock())
 
 
-def seized(queue: RedisJobQueue, bucket: int) -> Hold:
-    hold = queue.seize(BOX, [job(bucket)], ttl=TTL)
-    assert hold is not None
-    return hold
-
-
 def demote(server: EmbeddedValkey, *, below: EmbeddedValkey) -> None:
     """Makes it a replica, which leaves its connections open."""
     with redis.Redis.from_url(server.url()) as admin:
@@ -90,12 +83,12 @@ def test_behind_a_sentinel_an_answer_that_comes_too_late_is_not_taken_for_that_o
 def test_a_master_that_dies_costs_one_call(
     queue: RedisJobQueue, sentinel: EmbeddedSentinel, own_redis: EmbeddedValkey, other: EmbeddedValkey
 ) -> None:
-    seized(queue, 1)
+    seized(queue, BOX, 1)
     sentinel.name(other)
     own_redis.kill()
     with pytest.raises(QueueUnavailable):
-        seized(queue, 2)
-    assert seized(queue, 3).buckets == {3}
+        seized(queue, BOX, 2)
+    assert seized(queue, BOX, 3).buckets == {3}
 
 
 def test_a_master_that_died_while_nobody_called_costs_none(
@@ -105,22 +98,22 @@ def test_a_master_that_died_while_nobody_called_costs_none(
     other: EmbeddedValkey,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seized(queue, 1)
+    seized(queue, BOX, 1)
     sentinel.name(other)
     own_redis.kill()
     monkeypatch.setattr(script, "_FRESH", 0.0)
-    assert seized(queue, 2).buckets == {2}
+    assert seized(queue, BOX, 2).buckets == {2}
 
 
 def test_a_master_that_becomes_a_replica_costs_one_call(
     queue: RedisJobQueue, sentinel: EmbeddedSentinel, own_redis: EmbeddedValkey, other: EmbeddedValkey
 ) -> None:
-    seized(queue, 1)
+    seized(queue, BOX, 1)
     sentinel.name(other)
     demote(own_redis, below=other)
     with pytest.raises(QueueUnavailable):
-        seized(queue, 2)
-    assert seized(queue, 3).buckets == {3}
+        seized(queue, BOX, 2)
+    assert seized(queue, BOX, 3).buckets == {3}
 
 
 @pytest.fixture
@@ -140,12 +133,12 @@ def test_without_a_sentinel_a_master_that_becomes_a_replica_costs_one_script(
     named: redis.Redis, name: FaultProxy, own_redis: EmbeddedValkey, other: EmbeddedValkey
 ) -> None:
     queue, echo = RedisJobQueue(named, clock=SystemClock()), Scripts(named).register(ECHO)
-    seized(queue, 1)
+    seized(queue, BOX, 1)
     name.lead_new_to(other.url())
     demote(own_redis, below=other)
     with pytest.raises(QueueUnavailable, match="read only replica"):
-        seized(queue, 2)
-    assert seized(queue, 3).buckets == {3}
+        seized(queue, BOX, 2)
+    assert seized(queue, BOX, 3).buckets == {3}
     assert echo(args=["answers"]) == b"answers"
 
 

@@ -19,8 +19,7 @@ from boxengine.adapters.redis.script import Scripts
 from boxengine.adapters.system import SystemClock
 from boxengine.embedded import EmbeddedValkey
 from boxengine.errors import QueueUnavailable
-from boxengine.ports import Hold
-from tests.conformance.coordination import TTL, job, make_box
+from tests.conformance.coordination import make_box, seized
 
 BOX = make_box()
 ECHO = "return {KEYS[1], ARGV[1], ARGV[2]}"
@@ -45,12 +44,6 @@ def queue(client: redis.Redis) -> RedisJobQueue:
     return RedisJobQueue(client, clock=SystemClock())
 
 
-def seized(queue: RedisJobQueue, bucket: int) -> Hold:
-    hold = queue.seize(BOX, [job(bucket)], ttl=TTL)
-    assert hold is not None
-    return hold
-
-
 def hang_up(admin: redis.Redis) -> None:
     """The server closes the connections of all others."""
     admin.client_kill_filter(_type="normal", skipme=True)
@@ -64,26 +57,26 @@ def test_arguments_of_every_kind_arrive_as_they_are(client: redis.Redis, argumen
 
 
 def test_a_server_that_has_forgotten_its_scripts_is_told_them_again(queue: RedisJobQueue, admin: redis.Redis) -> None:
-    seized(queue, 1)
+    seized(queue, BOX, 1)
     admin.script_flush()
-    assert seized(queue, 2).buckets == {2}
+    assert seized(queue, BOX, 2).buckets == {2}
 
 
 def test_a_connection_that_was_closed_while_it_was_idle_is_no_error(
     queue: RedisJobQueue, admin: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seized(queue, 1)
+    seized(queue, BOX, 1)
     hang_up(admin)
     monkeypatch.setattr(script, "_FRESH", 0.0)
-    assert seized(queue, 2).buckets == {2}
+    assert seized(queue, BOX, 2).buckets == {2}
 
 
 def test_one_that_was_closed_right_after_a_call_costs_one_call(queue: RedisJobQueue, admin: redis.Redis) -> None:
-    seized(queue, 1)
+    seized(queue, BOX, 1)
     hang_up(admin)
     with pytest.raises(QueueUnavailable):
-        seized(queue, 2)
-    assert seized(queue, 3).buckets == {3}
+        seized(queue, BOX, 2)
+    assert seized(queue, BOX, 3).buckets == {3}
 
 
 def test_an_answer_that_comes_too_late_is_not_taken_for_that_of_the_next_call(

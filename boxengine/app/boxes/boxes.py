@@ -154,8 +154,7 @@ class Boxes(Creating):
         settings = self._creating.settings
         wakeup = settings.wakeup_in_force
         model = model or pipeline.model
-        numbered = pipeline.box.sequence or getattr(model, "__box_sequence__", False)
-        rows = (NumberedRows if numbered else SqlRows)(
+        rows = (NumberedRows if is_numbered(pipeline.box, model) else SqlRows)(
             pipeline.box,
             model,
             notify=wakeup == "notify",
@@ -214,6 +213,11 @@ class Boxes(Creating):
         finalize(self, client.connection_pool.disconnect, inuse_connections=False)
         notifier = RedisNotifier(client, channel=channel)
         return Announcer(lambda: nullcontext(notifier.notify)).tell
+
+
+def is_numbered(box: Box, model: type | None) -> bool:
+    """Whether items made by this model get gapless numbers within their keys. The configuration need not name the model."""
+    return box.sequence or getattr(model, "__box_sequence__", False)
 
 
 def _named(name: str, pipelines: Mapping[str, Pipeline]) -> Pipeline:
