@@ -6,6 +6,7 @@ becomes the parent of several that run the same plan; otherwise, or as one of th
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import threading
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 LAST_WAIT = timedelta(seconds=5)
 """Time for what the application does when the process ends."""
+STDERR = 2
 
 
 class Work(Protocol):
@@ -154,7 +156,12 @@ class Process:
 
 
 def _end_within(span: timedelta, code: int, logger: logging.Logger) -> None:
-    """Ends the process after ``span``: Python would wait for users' non-daemon threads, however long they take."""
+    """Ends the process after ``span``: Python would wait for users' non-daemon threads, however long they take.
+
+    Once Python frees its modules, no thread of Python's runs any more. Something that hangs then, such as a client
+    library that waits for its own threads, is ended by a thread of faulthandler's: after twice the span, with exit
+    code 1, and with the stack on standard error.
+    """
 
     def end() -> None:
         time.sleep(span.total_seconds())
@@ -164,3 +171,4 @@ def _end_within(span: timedelta, code: int, logger: logging.Logger) -> None:
         os._exit(code)
 
     threading.Thread(target=end, name="boxengine-end", daemon=True).start()
+    faulthandler.dump_traceback_later(2 * span.total_seconds(), exit=True, file=STDERR)

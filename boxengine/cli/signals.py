@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 
 IMPATIENT = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
@@ -20,6 +21,8 @@ TELLING = signal.SIGUSR1
 ONE_WISH = 0.3
 """Seconds. Wrappers such as `timeout` and `npm` repeat a signal that the terminal has already sent; nobody presses Ctrl-C twice
 that fast."""
+LOOK_AGAIN = 1.0
+"""Seconds. If the kernel gives a signal to another thread, nothing wakes the main thread, and only it can run the handler."""
 
 
 class StopRequest:
@@ -37,12 +40,11 @@ class StopRequest:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits at most ``timeout`` seconds, and returns whether the process must stop. For one thread only."""
-        if not self.is_set:
-            try:
-                self._asked.get(timeout=timeout)
-            except Empty:
-                return False
-        return True
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while not self.is_set and (left := until - time.monotonic()) > 0:
+            with suppress(Empty):
+                self._asked.get(timeout=min(left, LOOK_AGAIN))
+        return self.is_set
 
 
 def stop_request(

@@ -55,6 +55,18 @@ class Unclosable:
             threading.Event().wait()
         raise KeyboardInterrupt("no")
 
+class Undying:
+    """Delivers; what it leaves behind hangs when Python frees this module, where no thread of Python's can end it."""
+    def __call__(self, item, payload):
+        LEFT_BEHIND.append(Hanging())
+        return True
+
+class Hanging:
+    def __del__(self, wait=threading.Event().wait):
+        wait()
+
+LEFT_BEHIND = []
+
 class Fussy:
     """Refuses the keys in the file `refused`, or all where it says *; writes down what it delivers."""
     def __init__(self, folder):

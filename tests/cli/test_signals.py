@@ -133,6 +133,22 @@ print("stopping in good order")
     assert done.stdout == "stopping in good order\n"
 
 
+def test_a_signal_that_another_thread_receives_is_heeded_too() -> None:
+    """The kernel may choose any thread. It wakes that thread only, but Python runs the handler in the main thread."""
+    program = """
+import signal, threading
+from boxengine.cli.signals import stop_request
+request = stop_request()
+def receive():
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    threading.Event().wait()
+threading.Timer(0.2, receive).start()
+assert request.wait()
+signal.raise_signal(signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == -signal.SIGKILL
+
+
 def test_sigusr1_logs_what_every_thread_of_every_process_does_and_nothing_dies(gated: Project) -> None:
     with at_work(gated, *TWO_PROCESSES) as worker:
         in_hand = set((gated.folder / "calls").read_text().split())

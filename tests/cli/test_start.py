@@ -174,6 +174,19 @@ def test_a_transport_that_cannot_be_closed_is_told_and_holds_up_neither_the_stop
         assert worker.logged("stopped")
 
 
+def test_a_library_that_hangs_when_python_ends_holds_the_process_up_for_seconds_only(
+    tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
+    project = Project(tmp_path, database=postgres_url, redis=redis_url, transports="transports.Undying: {}")
+    project.run("db", "create")
+    project.fill(1)
+    with project.worker() as worker:
+        all_delivered(project, 1)
+        assert worker.stop() == 1
+        assert worker.logged("stopped")
+        assert "in __del__" in worker.log.read_text()
+
+
 # ── outages ──────────────────────────────────────────────────────────────────────────────────────────
 
 

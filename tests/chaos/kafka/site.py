@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,8 +27,12 @@ OUTBOX, INBOX = "order_outbox_item", "order_inbox_item"
 KEYS = 997
 BATCH = 1_000
 PAYLOAD = 500
-STOP_PATIENCE = 200.0
-"""Seconds; a worker's own limit is its general timeout."""
+STOP_PATIENCE = 60.0
+"""Seconds for a process that has nothing left to deliver."""
+TELLING = 2.0
+"""Seconds for one that does not stop to log what its threads do."""
+LAST_WORDS = 4_000
+"""Characters of its log."""
 
 
 class Committed(NamedTuple):
@@ -60,8 +64,12 @@ class Process:
         try:
             code = self.handle.wait(STOP_PATIENCE)
         except subprocess.TimeoutExpired:
+            self.handle.send_signal(signal.SIGUSR1)
+            with suppress(subprocess.TimeoutExpired):
+                self.handle.wait(TELLING)
             self.kill()
-            return [f"{self.log.stem} had to be killed after SIGTERM"]
+            words = self.log.read_text(errors="replace")[-LAST_WORDS:]
+            return [f"{self.log.stem} had to be killed after SIGTERM; its log ends: {words}"]
         return [] if code == 0 else [f"{self.log.stem} ended with exit code {code} after SIGTERM"]
 
 
