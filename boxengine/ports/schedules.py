@@ -36,9 +36,9 @@ class Schedules(Protocol):
 
         ``runs`` is called, perhaps twice, with the moment until which the schedule was handled, and with that time. While its
         jobs are created, nobody else fires the schedule. A schedule that is new counts as handled until now, and so does one
-        whose moment lies in the future because a clock was set back. One whose rule has changed counts as handled at least
-        until ``grace`` ago: workers with the old rule and with the new one may run beside each other, and each must find its
-        own runs. None: somebody else has registered the new schedule at the same moment.
+        whose moment lies in the future because a clock was set back. One whose rule has changed counts as handled until
+        ``grace`` ago, even if it was looked at since: workers with the old rule and with the new one may run beside each other,
+        and each must find its own runs. None: somebody else has registered the new schedule at the same moment.
         """
 
     def known(self, box: JobBox) -> Known:

@@ -164,6 +164,15 @@ def test_while_workers_with_an_old_and_a_new_rule_run_beside_each_other_no_run_i
     assert len({job["idempotency_key"] for job in fleet.jobs()}) == len(fleet.jobs())
 
 
+def test_a_run_is_not_lost_to_a_worker_with_another_rule_that_looks_just_after_its_time(fleet: Fleet) -> None:
+    fleet.scheduler(rule="* * * * *").turn()
+    fleet.set_back(HOUR)
+    fleet.scheduler(worker=1).turn()
+    assert fleet.jobs() == []
+    fleet.scheduler(rule="* * * * *").turn()
+    assert len(fleet.jobs()) == 1, "that of the last minute"
+
+
 def test_a_clock_that_is_set_back_neither_stops_a_schedule_nor_repeats_its_runs(fleet: Fleet) -> None:
     fleet.scheduler().turn()
     fleet.set_back(3 * HOUR)

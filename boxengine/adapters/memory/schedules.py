@@ -34,12 +34,11 @@ class MemorySchedules:
         with self._lock:
             now, known = self._clock.now(), self._known.setdefault(box.name, {})
             before, until = known.get(name, (rule, now))
-            if until < now:
-                due = runs(until if before == rule else max(until, now - grace), now)
-                if not due and before == rule:
-                    return now
+            since = until if before == rule else now - grace
+            due = runs(since, now) if since < now else ()
+            if due or before != rule or until >= now:
                 self._jobs.insert(box, due)
-            known[name] = (rule, now)
+                known[name] = (rule, now)
             return now
 
     def known(self, box: JobBox) -> Known:

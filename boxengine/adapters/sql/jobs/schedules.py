@@ -75,8 +75,9 @@ class SqlSchedules:
         if _goes_on(known, rule, now) and not runs(known.handled_until, now):
             return now
         known, now = connection.execute(look.with_for_update()).one(), _now(connection)
-        # Workers with the old rule may run beside those with the new one; a run is known by its key.
-        since = known.handled_until if known.rule == rule else max(known.handled_until, now - grace)
+        # Workers with another rule may run beside this one: what they handled says nothing of this rule's runs, and a run that is
+        # found twice is known by its key.
+        since = known.handled_until if known.rule == rule else now - grace
         jobs = runs(since, now) if since <= now else ()
         if jobs:
             SqlNewJobs(box, self._jobs.model(box)).insert(connection, jobs)
