@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection, text
 
-from boxengine.adapters.sql.shape.tables import BoxTable
+from boxengine.adapters.sql.shape.tables import BoxTable, quoted
 from boxengine.ports.people.checkup import Remark
 
 MUCH = 256 << 20
@@ -58,12 +58,11 @@ def remarks(connection: Connection, table: BoxTable, *, area: str) -> Iterator[R
         )
     for index, size, needed in connection.execute(text(_INDEXES), {"name": table.name, "entry": _ENTRY, "much": MUCH}):
         if _is_much(size, needed / _USED):
-            quoted = connection.dialect.identifier_preparer.quote(index)
             yield Remark(
                 area=area,
                 box=table.box.name,
                 text=f"The index {index} takes {_mebibytes(size)}, and its entries need about {_mebibytes(needed / _USED)}.",
-                advice=f"REINDEX INDEX CONCURRENTLY {_beside(table, quoted)}",
+                advice=f"REINDEX INDEX CONCURRENTLY {_beside(table, quoted(connection.dialect, index))}",
             )
 
 

@@ -16,6 +16,7 @@ from boxengine.adapters.sql.dialects.postgresql import lock_space
 from boxengine.adapters.sql.log.foreign import is_foreign
 from boxengine.adapters.sql.log.stage import Stage, Standing, standing_of
 from boxengine.adapters.sql.log.tables import missing_positions, reflect_log
+from boxengine.adapters.sql.shape.tables import for_driver
 from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.domain.words import plural
 from boxengine.errors import BadUsage, SchemaMismatch, StoreUnavailable
@@ -188,8 +189,7 @@ class Conversion:
                     if self._show is not None:
                         shown.append(sql)
                         continue
-                    # Doubled, because the driver looks for placeholders.
-                    result = connection.exec_driver_sql(sql.replace("%", "%%"))
+                    result = connection.exec_driver_sql(for_driver(sql))
                     returned = result.scalar() if result.returns_rows else 0
                 return int(returned or 0)
 

@@ -12,6 +12,7 @@ from boxengine.adapters.sql.log import parts
 from boxengine.adapters.sql.log.stage import TO_LOG, TO_TABLE, Stage, Standing
 from boxengine.adapters.sql.log.tables import in_text, is_logged, refuse_old_servers
 from boxengine.adapters.sql.making import sizes
+from boxengine.adapters.sql.shape.tables import quoted
 from boxengine.adapters.sql.waking.listen import CHANNEL
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.words import plural
@@ -119,8 +120,8 @@ class Steps:
     def _columns(self) -> list[str]:
         if self._found.columns is not None:
             return self._found.columns
-        quote = self._connection.dialect.identifier_preparer.quote
-        return [quote(column.name) for column in self._table.columns if is_logged(column.name, self._box.type)]
+        dialect, columns = self._connection.dialect, self._table.columns
+        return [quoted(dialect, column.name) for column in columns if is_logged(column.name, self._box.type)]
 
     def _mark(self, storage: Storage | None) -> list[str]:
         side = self._found.side

@@ -17,6 +17,7 @@ from boxengine.adapters.sql.jobs.rows import JobRows
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.adapters.sql.looking.moments import Probes, span_of
 from boxengine.adapters.sql.looking.windows import Span
+from boxengine.adapters.sql.shape.tables import quoted
 from boxengine.domain.jobs import JobBox, JobState, Waits
 from boxengine.ports.people.census import Count, Precision
 from boxengine.ports.people.inspection import Towards
@@ -268,7 +269,8 @@ class _Look:
 
     @cached_property
     def _span(self) -> Span:
-        name = self._connection.dialect.identifier_preparer.format_table(self._rows.jobs).replace(":", "\\:")
+        jobs = self._rows.jobs
+        name = quoted(self._connection.dialect, jobs.schema or "", jobs.name).replace(":", "\\:")
         which = self._which
         return span_of(self._connection, Probes(name), which.created_from, which.created_before, untidy=self._untidy)
 

@@ -12,7 +12,7 @@ from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.jobs.models import schedule_table
 from boxengine.adapters.sql.jobs.rows import JobRows
 from boxengine.adapters.sql.making.schema import ADDED_BY_UPGRADE, Finding
-from boxengine.adapters.sql.shape.tables import unescaped
+from boxengine.adapters.sql.shape.tables import for_driver, quoted, unescaped
 from boxengine.domain.jobs import JobBox
 
 Models = Mapping[str, type]
@@ -45,7 +45,7 @@ def create(engine: Engine, boxes: Sequence[JobBox], models: Models) -> list[str]
                     if index.name not in known:
                         index.create(connection)
             for statement in tuning(engine.dialect, table):
-                connection.execute(DDL(statement))  # type: ignore[no-untyped-call] # SQLAlchemy's
+                connection.execute(DDL(for_driver(statement)))  # type: ignore[no-untyped-call] # SQLAlchemy's
     return made
 
 
@@ -55,7 +55,7 @@ def ddl(dialect_name: str, boxes: Sequence[JobBox], models: Models) -> list[str]
     url = "mysql+pymysql://" if dialect_name in ("mysql", "mariadb") else "postgresql+psycopg://"
 
     def keep(statement: Any, *_: Any, **__: Any) -> None:
-        statements.append(str(statement.compile(dialect=engine.dialect)).strip())
+        statements.append(str(statement.compile(dialect=engine.dialect)).strip().replace("%%", "%"))
 
     engine = create_mock_engine(url, keep)
     for _, table in tables(boxes, models):
@@ -64,7 +64,7 @@ def ddl(dialect_name: str, boxes: Sequence[JobBox], models: Models) -> list[str]
         # SQLAlchemy keeps indexes in a set: without an order of its own, the text would be another one each time.
         statements[begin + 1 :] = sorted(statements[begin + 1 :])
         statements += tuning(engine.dialect, table)
-    return [statement.replace("%%", "%") for statement in statements]
+    return statements
 
 
 def check(engine: Engine, boxes: Sequence[JobBox], models: Models) -> list[Finding]:
@@ -95,6 +95,6 @@ def tuning(dialect: Dialect, table: Table) -> list[str]:
     """Settings of the table: every job leaves several dead row versions, and the default of 20 % of a table comes too late."""
     if dialect.name != "postgresql":
         return []
-    name = dialect.identifier_preparer.format_table(table)
+    name = quoted(dialect, table.schema or "", table.name)
     settings = "autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, fillfactor = 80"
     return [f"ALTER TABLE {name} SET ({settings})"]

@@ -27,7 +27,7 @@ from boxengine.adapters.sql.log.tables import (
     refuse_old_servers,
 )
 from boxengine.adapters.sql.shape.index_names import index_name
-from boxengine.adapters.sql.shape.tables import quoted
+from boxengine.adapters.sql.shape.tables import for_driver, quoted
 from boxengine.domain.box import Beginning, Box, BoxType, Subscription
 from boxengine.errors import SchemaMismatch
 
@@ -84,7 +84,7 @@ def create(connection: Connection, side: Table, box: Box) -> None:
     refuse_old_servers(connection, side.name)
     for part in parts(connection.dialect, side, box, sequence=sequence_of(connection, side, box)):
         if not part.is_there(connection):
-            connection.exec_driver_sql(part.sql.replace("%", "%%"))
+            connection.exec_driver_sql(for_driver(part.sql))
 
 
 def has_partitions(connection: Connection, side: Table, box: Box) -> bool:

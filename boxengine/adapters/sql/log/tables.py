@@ -179,12 +179,11 @@ def reflect_log(connection: Connection, side: BoxTable) -> LogTable:
     if lacking or "xact" not in columns or side.payload != "payload" or "processed_at" not in side.zoned:
         what = f"lacks {', '.join(lacking)}" if lacking else "was made for sbmt-outbox"
         raise SchemaMismatch(f"box {box.name}: table {box.table!r} {what}, so it cannot take items out of its log")
-    quote = connection.dialect.identifier_preparer.quote
     return LogTable(
         log=quoted(connection.dialect, side.schema, log),
         positions=quoted(connection.dialect, side.schema, positions),
         readers=everyone,
-        shared=tuple(quote(name) for name in own),
+        shared=tuple(quoted(connection.dialect, name) for name in own),
         has_event_name="event_name" in own,
         has_options="options" in own,
         partitioned=is_partitioned(connection, quoted(connection.dialect, side.schema, log)),

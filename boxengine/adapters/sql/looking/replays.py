@@ -12,7 +12,7 @@ from sqlalchemy.types import BINARY, LargeBinary
 
 from boxengine.adapters.sql.log.tables import in_text
 from boxengine.adapters.sql.looking.item_rows import SHOWN, ItemRows
-from boxengine.adapters.sql.shape.tables import BoxTable
+from boxengine.adapters.sql.shape.tables import BoxTable, quoted
 from boxengine.domain.item import ONLY_TO, REPLAY_OF
 from boxengine.errors import BoxError
 from boxengine.ports import Copying, ItemFilter, Overtaking, Replay
@@ -95,8 +95,7 @@ class RowReplays:
             for column in self._inspector.get_columns(name, schema=schema or None)
             if column["name"] not in others and not (column.get("computed") or column.get("identity"))
         ]
-        quote = self._inspector.dialect.identifier_preparer.quote
-        return [in_text(quote(name)) for name in own]
+        return [in_text(quoted(self._inspector.dialect, name)) for name in own]
 
     def _now(self, column: str) -> str:
         if self._postgresql:

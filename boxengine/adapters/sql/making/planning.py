@@ -10,7 +10,7 @@ from sqlalchemy import Column, Connection, Table, inspect, text
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from boxengine.adapters.sql.shape.models import primary_key_name
-from boxengine.adapters.sql.shape.tables import unescaped
+from boxengine.adapters.sql.shape.tables import quoted, unescaped
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class Step:
     """With its schema, where the box names one."""
     purpose: str
     sql: str
+    """With percent signs not doubled."""
     concurrent: bool = False
     """Whether it must run outside a transaction, and lets others write meanwhile."""
     creates_table: bool = False
@@ -91,7 +92,7 @@ class TablePlanner:
 
     @property
     def _name(self) -> str:
-        return self._dialect.identifier_preparer.format_table(self._table)
+        return quoted(self._dialect, self._table.schema or "", self._table.name)
 
     def _compiled(self, element: CreateTable | CreateIndex | CreateColumn) -> str:
         return str(element.compile(dialect=self._dialect)).strip().replace("%%", "%")

@@ -16,7 +16,15 @@ from boxengine.adapters.sql.log import tables as logs
 from boxengine.adapters.sql.log.partitions import partitions_of
 from boxengine.adapters.sql.shape.index_names import index_name
 from boxengine.adapters.sql.shape.models import box_table, storage_settings
-from boxengine.adapters.sql.shape.tables import BoxTable, counters_of, leads_to_keys, reflect, unescaped
+from boxengine.adapters.sql.shape.tables import (
+    BoxTable,
+    counters_of,
+    for_driver,
+    leads_to_keys,
+    quoted,
+    reflect,
+    unescaped,
+)
 from boxengine.domain.box import Box, Storage, StrictOrder
 from boxengine.domain.words import plural
 from boxengine.errors import SchemaMismatch
@@ -80,7 +88,7 @@ def create(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) ->
             if box.sequence:
                 _add_numbers(connection, table)
             for statement in tuning(engine.dialect, table, box, known, keyed=keyed):
-                connection.exec_driver_sql(statement)
+                connection.exec_driver_sql(for_driver(statement))
             if box.storage is Storage.LOG:
                 log_parts.create(connection, table, box)
     return made
@@ -93,7 +101,8 @@ def ddl(dialect_name: str, boxes: Sequence[Box], models: Iterable[type] = ()) ->
     url = "mysql+pymysql://" if dialect_name in ("mysql", "mariadb") else "postgresql+psycopg://"
 
     def keep(statement: Any, *_: Any, **__: Any) -> None:
-        statements.append(str(statement.compile(dialect=engine.dialect)).strip())
+        # Doubled for the driver, which these do not go through.
+        statements.append(str(statement.compile(dialect=engine.dialect)).strip().replace("%%", "%"))
 
     engine = create_mock_engine(url, keep)
     for table, box in zip(tables(boxes, models), boxes, strict=True):
@@ -106,8 +115,7 @@ def ddl(dialect_name: str, boxes: Sequence[Box], models: Iterable[type] = ()) ->
         statements.extend(tuning(engine.dialect, table, box))
         if box.storage is Storage.LOG:
             statements.extend(part.sql for part in log_parts.parts(engine.dialect, table, box))
-    # Doubled for the driver, which these do not go through.
-    return [statement.replace("%%", "%") for statement in dict.fromkeys(statements)]
+    return list(dict.fromkeys(statements))
 
 
 def check(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[Finding]:
@@ -230,13 +238,13 @@ def _is_keyed(present: Inspector, table: Table) -> bool:
 def _add_numbers(connection: Connection, table: Table) -> None:
     """Adds what gapless numbers need: a column, also in an existing table, and the table of counters."""
     if "seq" not in {column["name"] for column in inspect(connection).get_columns(table.name, schema=table.schema)}:
-        name = connection.dialect.identifier_preparer.format_table(table)
-        connection.exec_driver_sql(f"ALTER TABLE {name} ADD COLUMN seq BIGINT")
+        name = quoted(connection.dialect, table.schema or "", table.name)
+        connection.exec_driver_sql(for_driver(f"ALTER TABLE {name} ADD COLUMN seq BIGINT"))
     counters(table, MetaData()).create(connection, checkfirst=True)
 
 
 def tuning(dialect: Dialect, table: Table, box: Box, known: Container[str] = (), *, keyed: bool = False) -> list[str]:
-    """What else the table needs on this database, besides the indexes that are known to be there.
+    """What else the table needs on this database, besides the indexes that are known to be there; percent signs are not doubled.
 
     Args:
         keyed: whether one of them leads to keys.
@@ -245,8 +253,8 @@ def tuning(dialect: Dialect, table: Table, box: Box, known: Container[str] = (),
     index = index_name("ix", table.name, "key")
     # A model may have asked for it.
     if box.key_index and not keyed and index not in {each.name for each in table.indexes}:
-        name = dialect.identifier_preparer.format_table(table)
-        statements.append(f"CREATE INDEX {dialect.identifier_preparer.quote(index)} ON {name} (event_key, id)")
+        name = quoted(dialect, table.schema or "", table.name)
+        statements.append(f"CREATE INDEX {quoted(dialect, index)} ON {name} (event_key, id)")
     if dialect.name == "postgresql":
         return statements + _postgresql_tuning(dialect, table, box)
     return statements + _mysql_tuning(dialect, table, box, known)
@@ -257,15 +265,15 @@ def _mysql_tuning(dialect: Dialect, table: Table, box: Box, known: Container[str
     if box.strict_order is not StrictOrder.KEY or index in known:
         return []
     # Every row that is read causes a search for its key's earlier, undelivered rows.
-    quote, name = dialect.identifier_preparer.quote, dialect.identifier_preparer.format_table(table)
-    return [f"CREATE INDEX {quote(index)} ON {name} (event_key, status, id)"]
+    name = quoted(dialect, table.schema or "", table.name)
+    return [f"CREATE INDEX {quoted(dialect, index)} ON {name} (event_key, status, id)"]
 
 
 def _postgresql_tuning(dialect: Dialect, table: Table, box: Box) -> list[str]:
-    name = dialect.identifier_preparer.format_table(table)
+    name = quoted(dialect, table.schema or "", table.name)
     statements = storage_settings(dialect, table, deletes_on_delivery=box.retention.deletes_on_delivery)
     if box.strict_order is not StrictOrder.NONE:
-        index = dialect.identifier_preparer.quote(index_name("ix", table.name, "troubled"))
+        index = quoted(dialect, index_name("ix", table.name, "troubled"))
         delayed = " OR available_at IS NOT NULL" if "available_at" in table.columns else ""
         troubled = f"status = 0 AND (errors_count > 0{delayed})"
         columns, rows = (

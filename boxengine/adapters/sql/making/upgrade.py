@@ -22,7 +22,7 @@ from boxengine.adapters.sql.log.tables import names_in, refuse_old_servers, refu
 from boxengine.adapters.sql.making import schema
 from boxengine.adapters.sql.making.planning import Step, TablePlanner
 from boxengine.adapters.sql.shape.index_names import index_name
-from boxengine.adapters.sql.shape.tables import OPTIONAL, counters_of, leads_to_keys, quoted, unescaped
+from boxengine.adapters.sql.shape.tables import OPTIONAL, counters_of, for_driver, leads_to_keys, quoted, unescaped
 from boxengine.domain.box import Box, Storage
 
 LOCK_PATIENCE = timedelta(seconds=5)
@@ -67,7 +67,7 @@ def _run_concurrently(engine: Engine, statement: str) -> None:
         driver: Any = connection.connection.dbapi_connection
         if not (engine.driver == "psycopg" and is_pooled(driver)):
             connection.exec_driver_sql("SET lock_timeout = 0")
-        connection.exec_driver_sql(statement)
+        connection.exec_driver_sql(for_driver(statement))
 
 
 def _run_in_transaction(engine: Engine, statement: str) -> None:
@@ -78,7 +78,7 @@ def _run_in_transaction(engine: Engine, statement: str) -> None:
         else:
             connection.detach()  # closed afterwards, so that the setting ends with it
             connection.exec_driver_sql(f"SET SESSION lock_wait_timeout = {round(LOCK_PATIENCE.total_seconds())}")
-        connection.exec_driver_sql(statement)
+        connection.exec_driver_sql(for_driver(statement))
 
 
 def is_ours(dialect: Dialect, index: Index) -> bool:
@@ -165,7 +165,7 @@ class _Planner(TablePlanner):
             yield self._step(
                 "make the table that counts its numbers",
                 self._compiled(CreateTable(table)),
-                undo=f"DROP TABLE {self._dialect.identifier_preparer.format_table(table)}",
+                undo=f"DROP TABLE {quoted(self._dialect, table.schema or '', table.name)}",
             )
 
     def _log(self) -> Iterator[Step]:

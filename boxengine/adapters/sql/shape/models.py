@@ -17,6 +17,7 @@ from boxengine.adapters.payload import Payload as Codec
 from boxengine.adapters.sql.shape.columns import Id, Identity, Json, Log, Moment, Name, Payload
 from boxengine.adapters.sql.shape.index_names import index_name
 from boxengine.adapters.sql.shape.now import utc_now
+from boxengine.adapters.sql.shape.tables import for_driver, quoted
 from boxengine.domain.attributes import P
 from boxengine.domain.box import Box, BoxType
 
@@ -146,7 +147,7 @@ def storage_settings(dialect: Dialect, table: Table, *, deletes_on_delivery: boo
         "autovacuum_vacuum_cost_delay = 0"
     )
     return [
-        f"ALTER TABLE {dialect.identifier_preparer.format_table(table)} SET ({settings})",
+        f"ALTER TABLE {quoted(dialect, table.schema or '', table.name)} SET ({settings})",
         # Every row gets a second entry when it is delivered. Where the page has no room for it, the server searches the
         # page for entries to drop, and then splits it after all. A row that is deleted gets no second entry.
         f"ALTER INDEX IF EXISTS {primary_key_name(dialect, table)} "
@@ -157,14 +158,13 @@ def storage_settings(dialect: Dialect, table: Table, *, deletes_on_delivery: boo
 def primary_key_name(dialect: Dialect, table: Table) -> str:
     """The quoted name of the primary key's index: the model's, or the server's default. A table made elsewhere may differ."""
     own = table.name.encode()[: dialect.max_identifier_length - len("_pkey")].decode(errors="ignore") + "_pkey"
-    name = dialect.identifier_preparer.quote(str(table.primary_key.name or own))
-    return name if table.schema is None else f"{dialect.identifier_preparer.quote_schema(table.schema)}.{name}"
+    return quoted(dialect, table.schema or "", str(table.primary_key.name or own))
 
 
 def _set_storage(table: Table, connection: Connection, **_options: Any) -> None:
     if connection.dialect.name == "postgresql":
         for statement in storage_settings(connection.dialect, table):
-            connection.execute(DDL(statement))  # type: ignore[no-untyped-call] # SQLAlchemy's
+            connection.execute(DDL(for_driver(statement)))  # type: ignore[no-untyped-call] # SQLAlchemy's
 
 
 def box_table(box: Box, metadata: MetaData) -> Table:

@@ -282,6 +282,11 @@ def quoted(dialect: Dialect, *parts: str) -> str:
     return name.replace("%%", "%") if "%%" in quote("%") else name
 
 
+def for_driver(statement: str) -> str:
+    """The statement for ``exec_driver_sql`` or ``DDL``, where a percent sign begins a parameter."""
+    return statement.replace("%", "%%")
+
+
 def unescaped(index: str) -> str:
     """An index's real name; SQLAlchemy reads MySQL's from a statement and leaves doubled backticks in."""
     return index.replace("``", "`")
