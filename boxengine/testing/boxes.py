@@ -104,8 +104,9 @@ class TestedBoxes(Boxes):
             raise_failures: False: failures are only returned, not raised.
 
         Raises:
-            Exception: what a transport raised for an item that is still undelivered, with a note that names the item.
-            NotDelivered: an item is still undelivered, and no transport raised anything.
+            Exception: what a transport or a batch middleware raised for an item that is still undelivered, with a note that
+                names the item.
+            NotDelivered: an item is still undelivered, and nothing was raised.
         """
         named = [reader for model in models for reader in self._readers(model)]
         self._log.clear()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.failures import MemoryFailures
@@ -14,7 +14,7 @@ from boxengine.adapters.sql.sessions.async_session import lend
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
 from boxengine.domain.item_id import ItemId
-from boxengine.engine.attempt import reason_of
+from boxengine.engine.attempt import ends_the_worker, reason_of
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.awaiting.wrapping import Awaiting
 from boxengine.engine.delivering.delivery import Delivery
@@ -50,7 +50,8 @@ class Undelivered:
     item: Item
     reason: str
     error: BaseException | None = None
-    """What the transport raised last; None if it returned ``False`` or a ``Failure``, or was not called."""
+    """What the transport raised last, or what stopped the box; None if the transport returned ``False`` or a ``Failure``, or was
+    not called."""
 
     def __str__(self) -> str:
         return f"{describe(self.item)}: {self.reason}"
@@ -65,12 +66,26 @@ class Drained:
     discarded: tuple[Item, ...] = ()
     undelivered: tuple[Undelivered, ...] = ()
     """Items whose last attempt failed, which are retried later or have failed for good; those that a middleware kept back; and
-    those that are due while a receiver cannot be reached."""
+    those that are due in a box that is left alone, because a receiver cannot be reached or a batch middleware failed."""
 
 
 class NotDelivered(AssertionError):
     """A drain could not deliver some items, and no transport raised: they returned ``False`` or a ``Failure``, or a middleware
     kept the items back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a box is left alone for the rest of a drain. Its items stay as they were, and no attempt counts."""
+
+    reason: str
+    error: BaseException
+
+    @classmethod
+    def unreachable(cls, transports: Mapping[str, Unavailable]) -> Stop:
+        """The receivers of these transports cannot be reached."""
+        reason = "; ".join(f"{name} cannot be reached: {reason_of(why)}" for name, why in transports.items())
+        return cls(reason, next(iter(transports.values())))
 
 
 class Log:
@@ -84,8 +99,8 @@ class Log:
         self._delivered: dict[_Key, Item] = {}
         self._discarded: dict[_Key, Item] = {}
         self._undelivered: dict[_Key, Undelivered] = {}
-        self.stopped: dict[str, Mapping[str, Unavailable]] = {}
-        """By box that is left alone from now on: its transports whose receivers cannot be reached, and why."""
+        self.stopped: dict[str, Stop] = {}
+        """The boxes that are left alone from now on."""
 
     def see(self, event: Event) -> None:
         """See ``Observer.see``."""
@@ -105,10 +120,9 @@ class Log:
 
     def not_reached(self, box: str, items: Sequence[Item]) -> None:
         """These items of a box that was stopped are still due."""
-        reason = "; ".join(f"{name} cannot be reached: {reason_of(why)}" for name, why in self.stopped[box].items())
-        error = next(iter(self.stopped[box].values()))
+        stop = self.stopped[box]
         for item in items:
-            self._undelivered.setdefault((box, item.id), Undelivered(item, reason, error))
+            self._undelivered.setdefault((box, item.id), Undelivered(item, stop.reason, stop.error))
 
     def drained(self) -> Drained:
         """Everything since ``clear``."""
@@ -117,6 +131,37 @@ class Log:
             discarded=tuple(self._discarded.values()),
             undelivered=tuple(self._undelivered.values()),
         )
+
+
+class Around:
+    """A batch middleware outside of all others and one inside of them: they tell whether those between them stopped a batch."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        """Whether one of the others did not let the last batch in, or raised after it."""
+        self._inside_failed = self._went_in = False
+
+    def around(self, middlewares: Middlewares) -> Middlewares:
+        """The middlewares, watched."""
+        if not middlewares.batch_process:
+            return middlewares
+        return replace(middlewares, batch_process=(self._outermost, *middlewares.batch_process, self._innermost))
+
+    def _outermost(self, _batch: object, call_next: Callable[[], Any]) -> Any:
+        self.stopped, self._went_in, self._inside_failed = True, False, False
+        try:
+            said = call_next()
+        except BaseException:
+            self.stopped = not self._inside_failed
+            raise
+        self.stopped = not self._went_in
+        return said
+
+    def _innermost(self, _batch: object, call_next: Callable[[], Any]) -> Any:
+        self._went_in, self._inside_failed = True, True
+        said = call_next()
+        self._inside_failed = False
+        return said
 
 
 class Drain:
@@ -128,10 +173,11 @@ class Drain:
         self._box = pipeline.box
         self._log = log
         self._event_loop = EventLoop()
+        self._around = Around()
         awaiting = Awaiting(self._event_loop, lend=lend, clock=clock)
         self._delivery = Delivery(
             awaiting.pipeline(pipeline),
-            middlewares=awaiting.middlewares(middlewares),
+            middlewares=self._around.around(awaiting.middlewares(middlewares)),
             store=store,
             memory=MemoryFailures(clock=clock),
             observer=log,
@@ -141,17 +187,15 @@ class Drain:
         )
 
     def deliver_what_is_due(self) -> bool:
-        """Delivers until nothing is due, or a receiver cannot be reached; returns whether that changed anything.
+        """Delivers until nothing is due, or the box must be left alone; returns whether that changed anything.
 
         Raises:
             NotDelivered: there is no end to it.
         """
         for batches in range(MOST_ROUNDS):
             report = self._deliver_batch()
-            progressed = report.claimed > 0 and report.progressed
-            if report.unreachable:
-                self._log.stopped[self._box.name] = report.unreachable
-            if report.unreachable or not progressed:
+            progressed = report is not None and report.claimed > 0 and report.progressed
+            if self._box.name in self._log.stopped or not progressed:
                 return progressed or batches > 0
         raise NotDelivered(
             f"box {self._box.name}: still not empty after {MOST_ROUNDS} batches; does a transport feed it?"
@@ -162,9 +206,20 @@ class Drain:
         self._delivery.close()
         self._event_loop.close()
 
-    def _deliver_batch(self) -> Report:
-        buckets = dict.fromkeys(self._box.buckets)
-        return self._delivery.run(Errand(positions=buckets, rows=ROWS, until=FOREVER, term=Endless()))
+    def _deliver_batch(self) -> Report | None:
+        """None: a batch middleware stopped it, which a worker reports as an outage of the box."""
+        buckets, name = dict.fromkeys(self._box.buckets), self._box.name
+        self._around.stopped = False
+        try:
+            report = self._delivery.run(Errand(positions=buckets, rows=ROWS, until=FOREVER, term=Endless()))
+        except BaseException as error:
+            if not self._around.stopped or ends_the_worker(error):
+                raise
+            self._log.stopped[name] = Stop(f"a batch middleware failed: {reason_of(error)}", error)
+            return None
+        if report.unreachable:
+            self._log.stopped[name] = Stop.unreachable(report.unreachable)
+        return report
 
 
 def due_items(box: Box, rows: Sequence[Row], *, now: datetime) -> list[Item]:
@@ -218,7 +273,7 @@ def _due(box: Box, row: Row) -> datetime | None:
 
 
 def insist(drained: Drained) -> None:
-    """Raises what the first undelivered item's transport raised, with a note that names the item.
+    """Raises the first error that an item is undelivered for, with a note that names the items.
 
     Raises:
         NotDelivered: nothing was raised, but items are undelivered.

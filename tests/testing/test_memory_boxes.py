@@ -515,6 +515,63 @@ def test_items_that_a_middleware_keeps_back_are_undelivered(tmp_path: Path, arou
     boxes.close()
 
 
+class Raising:
+    def __call__(self, batch: Any, call_next: Any) -> None:
+        if any(item.event_key == "7" for item in batch.items):
+            raise LookupError("no tenant")
+        call_next()
+
+
+class AsyncRaising:
+    async def __call__(self, batch: Any, call_next: Any) -> None:
+        if any(item.event_key == "7" for item in batch.items):
+            raise LookupError("no tenant")
+        await call_next()
+
+
+class Refusing:
+    def __call__(self, batch: Any, call_next: Any) -> bool | None:
+        if any(item.event_key == "7" for item in batch.items):
+            return False
+        call_next()
+        return None
+
+
+class Losing:
+    def __call__(self, batch: Any, call_next: Any) -> None:
+        call_next()
+        if any(item.event_key == "7" for item in batch.items):
+            raise Unavailable("no tenant")
+
+
+@pytest.mark.parametrize(
+    ("middleware", "error"),
+    [(Raising, LookupError), (AsyncRaising, LookupError), (Refusing, BoxError), (Losing, Unavailable)],
+)
+def test_a_batch_middleware_that_stops_a_batch_fails_no_attempt_and_is_returned(
+    tmp_path: Path, middleware: type, error: type[Exception]
+) -> None:
+    file = tmp_path / "outbox.yml"
+    file.write_text(
+        "outbox_items: {sale_outbox_item: {transports: {log: {}}}, other_outbox_item: {transports: {log: {}}}}\n"
+        f"middlewares: {{batch_process: [{__name__}.{middleware.__name__}]}}"
+    )
+    boxes = MemoryBoxes(boxengine.load(file).resolved)
+    for box, key in (("sale_outbox_item", 7), ("sale_outbox_item", 8), ("other_outbox_item", 9)):
+        boxes.use_transport(box, RecordingTransport())
+        boxes.create_outbox_item(NO_SESSION, box, event_key=key, payload=b"")
+    drained = boxes.drain(until=timedelta(days=1), raise_failures=False)
+    assert [item.event_key for item in drained.delivered] == ["9"], "another box goes on"
+    assert [each.item.event_key for each in drained.undelivered] == ["7", "8"]
+    assert {(each.item.status, each.item.errors_count) for each in drained.undelivered} == {(Status.PENDING, 0)}
+    assert all("a batch middleware failed" in each.reason for each in drained.undelivered)
+    assert all(isinstance(each.error, error) for each in drained.undelivered)
+    with pytest.raises(error) as raised:
+        boxes.drain()
+    assert "event_key='7'" in "".join(raised.value.__notes__)
+    boxes.close()
+
+
 def test_a_dedup_key_gives_the_first_item_back(boxes: MemoryBoxes) -> None:
     first, second = (
         create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"", dedup_key="one") for _ in range(2)
