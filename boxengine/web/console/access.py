@@ -95,7 +95,7 @@ class Access:
             BoxError: authentication needs a token, and there is none.
         """
         tokens = {Role.OPERATE: operate_token, Role.READ: read_token}
-        self._tokens = [(role, token.encode()) for role, token in tokens.items() if token]
+        self._tokens = [(role, _bytes(token)) for role, token in tokens.items() if token]
         if authenticate is None and authentication != "none" and not self._tokens:
             raise BoxError(
                 "console: there is no token; set console.operate_token or console.read_token, or give "
@@ -159,7 +159,7 @@ class Access:
         if len(wrong) >= _TRIES:
             return None
         # Every token is compared in full, so that the time taken reveals nothing.
-        found = [role for role, right in self._tokens if hmac.compare_digest(right, token.encode())]
+        found = [role for role, right in self._tokens if hmac.compare_digest(right, _bytes(token))]
         if not found:
             if len(self._wrong) >= _ADDRESSES and address not in self._wrong:
                 self._wrong.pop(next(iter(self._wrong)))
@@ -202,13 +202,13 @@ class Access:
 
     def _read(self, cookie: str) -> dict[str, Any] | None:
         body, _, signature = cookie.rpartition(".")
-        if not hmac.compare_digest(self._sign("session", body).encode(), signature.encode()):
+        if not hmac.compare_digest(_bytes(self._sign("session", body)), _bytes(signature)):
             return None
         content: dict[str, Any] = json.loads(base64.urlsafe_b64decode(body))
         return content if content["until"] > self._clock() else None
 
     def _sign(self, purpose: str, text: str) -> str:
-        return hmac.new(self._key, f"{purpose}\0{text}".encode(), hashlib.sha256).hexdigest()
+        return hmac.new(self._key, _bytes(f"{purpose}\0{text}"), hashlib.sha256).hexdigest()
 
     # ── requests forged by other sites ───────────────────────────────────────────────────────────────
 
@@ -225,12 +225,12 @@ class Access:
             return False
         origin = request.headers.get("origin")
         # No page can set Sec-Fetch-Site. It holds behind proxies that replace Host, too.
-        if site != "same-origin" and origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        if site != "same-origin" and origin is not None and _host_in(origin) != request.headers.get("host"):
             return False
         if request.method in ("PUT", "DELETE") and (site == "same-origin" or origin is not None):
             # No form can send these, and another site's script needs a CORS preflight; sbmt-outbox's pages have no token.
             return True
-        return hmac.compare_digest(self.csrf_token(visit).encode(), given.encode())
+        return hmac.compare_digest(_bytes(self.csrf_token(visit)), _bytes(given))
 
 
 def _key(secret: str | None, tokens: Sequence[tuple[Role, bytes]]) -> bytes:
@@ -238,7 +238,20 @@ def _key(secret: str | None, tokens: Sequence[tuple[Role, bytes]]) -> bytes:
     if not secret and not tokens:
         return secrets.token_bytes(32)
     parts = [secret or "", *(f"{role.name} {token.hex()}" for role, token in tokens)]
-    return hashlib.sha256("\0".join(["boxengine console", *parts]).encode()).digest()
+    return hashlib.sha256(_bytes("\0".join(["boxengine console", *parts]))).digest()
+
+
+def _bytes(text: str) -> bytes:
+    """Of any text: JSON can name lone surrogates, and a setting from the environment can hold bytes that are not UTF-8."""
+    return text.encode(errors="surrogatepass")
+
+
+def _host_in(origin: str) -> str:
+    """With its port; empty where the origin is no address, like that of ``null``."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 def printable(name: str) -> str:

@@ -227,6 +227,22 @@ def test_a_cookie_that_somebody_made_up_proves_nothing(console: Console) -> None
         assert browser.get("/api/overview").status == 401, forged
 
 
+def test_a_token_that_no_text_can_hold_is_a_wrong_one(console: Console) -> None:
+    stranger, browser = console.client(None), console.browser()
+    strange = {"token": "\ud800", "csrf": stranger.csrf("/login")}
+    assert stranger.post("/login", strange).status == 401
+    assert stranger.post("/login", {"csrf": "\ud800"}).status == 403
+    assert browser.post(f"{API}/pause", {"csrf": "\ud800"}).status == 403
+    assert Access(authentication="token", operate_token="\udcff", secret="\udcff").role_of("\udcff") is Role.OPERATE
+
+
+def test_an_origin_that_is_no_address_is_a_foreign_one(console: Console) -> None:
+    browser = console.browser()
+    csrf = browser.csrf(f"{ORDERS}/polling?decide=pause")
+    for origin in ("http://[", "http://a]b", "http://[x]", "null", ""):
+        assert browser.post(f"{API}/pause", {"csrf": csrf}, origin=origin).status == 403, origin
+
+
 def test_an_open_redirect_after_signing_in_is_not_followed(console: Console) -> None:
     for target in ("https://evil.example/", "//evil.example", "/\\evil.example", "evil", "/login"):
         browser = console.client(None)
