@@ -6,18 +6,20 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.holding_back import held_back
 from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
 from boxengine.engine.running.outages import Outages
-from boxengine.errors import BoxError, SchemaMismatch
+from boxengine.errors import BoxError, QueueUnavailable, SchemaMismatch
 from boxengine.ports import Clock, Duty, HistoryStore, LeaseName, Leases, Observer, Partitions, events
 
 INTERVAL = timedelta(minutes=10)
 TURN_LIMIT = timedelta(minutes=30)
-"""A worker's turn begins no further batch after this time: health would take a pass over millions of rows for a hanging one."""
+"""A worker's turn begins no further batch or partition after this time: health would take a pass over millions of rows for a
+hanging one."""
 SOON = timedelta(seconds=1)
 """The pause before the turn that goes on with a pass that was cut short."""
 LEASE_TTL = timedelta(seconds=60)
@@ -95,7 +97,7 @@ class Retention:
             retention, now = box.retention, self._store.now()
             delivered, others = now - retention.delivered, now - retention.others
             self._tell_of_a_lag(box, now)
-            deleted = self._turn_over(box, delivered)
+            deleted = self._turn_over(box, delivered, lease=lease)
             deleted += self._delete(box, [Status.DELIVERED], delivered, lease=lease)
             deleted += self._delete(box, [Status.FAILED, Status.DISCARDED], others, lease=lease)
             ends: dict[int, datetime] = {Status.DELIVERED: delivered, Status.FAILED: others, Status.DISCARDED: others}
@@ -110,13 +112,15 @@ class Retention:
             if age is not None:
                 self._observer.see(events.RetentionHeld(box, age=age))
 
-    def _turn_over(self, box: Box, end: datetime) -> int:
+    def _turn_over(self, box: Box, end: datetime, *, lease: LeaseName) -> int:
         """How many rows went with partitions of a log. Where partitions fail, rows are deleted all the same."""
         if self._partitions is None or box.storage is not Storage.LOG:
             return 0
         what, began = f"partitions of {box.name}", self._clock.monotonic()
         try:
-            done = self._partitions.turn_over(box, created_before=end)
+            done = self._partitions.turn_over(box, created_before=end, go_on=partial(self._may_go_on, lease))
+        except QueueUnavailable:
+            raise  # of the lease, not of partitions
         except BoxError as error:
             self._outages.failed(what, error)
             return 0

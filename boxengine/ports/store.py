@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -218,10 +218,15 @@ class Turnover(NamedTuple):
 class Partitions(Protocol):
     """The partitions of boxes with ``storage: log``."""
 
-    def turn_over(self, box: Box, *, created_before: datetime) -> Turnover | None:
+    def turn_over(
+        self, box: Box, *, created_before: datetime, go_on: Callable[[], bool] = lambda: True
+    ) -> Turnover | None:
         """Creates partitions ahead; drops those that every reader has passed and that hold no item created since that moment.
 
         Never waits for a lock longer than a moment. None: the box has no log, or one without partitions.
+
+        Args:
+            go_on: asked before each further partition, and not under a lock; False: the next call does the rest.
         """
 
 

@@ -115,6 +115,23 @@ def test_items_for_which_there_is_no_partition_are_taken_by_the_default_one_and_
     assert rows_of(bench, "order_items_log") == 0
 
 
+def test_a_pass_ends_between_two_partitions_and_the_next_one_goes_on_from_there(bench: Bench) -> None:
+    closed, items = [], []
+    for _ in range(2):
+        items.append(bench.commit())
+        closed.append(close(bench))
+    assert bench.take() == items
+    answers = iter([True, False, False])
+    later = datetime.now(UTC) + SOON
+    done = bench.store.turn_over(bench.box, created_before=later, go_on=lambda: next(answers))
+    assert done is not None
+    assert done.made
+    assert (done.deleted, list(done.dropped)) == (1, [])
+    assert [rows_of(bench, each) for each in closed] == [0, 1]
+    done = turn(bench)
+    assert (done.deleted, list(done.dropped)) == (1, closed)
+
+
 def test_a_pass_that_meets_a_lock_makes_nothing_and_items_go_out_all_the_same(bench: Bench) -> None:
     bench.run("DROP TABLE order_items_log_p0")
     with bench.engine.connect() as reader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -147,6 +147,24 @@ def test_a_worker_whose_lease_another_has_taken_stops_after_the_statement_under_
     assert not bench.leases.acquire(LEASE, "me", ttl=LEASE_TTL)
 
 
+class EndlessPartitions:
+    """There is always one more to empty, which takes a minute."""
+
+    def __init__(self, clock: ManualClock, leases: MemoryLeases) -> None:
+        self._clock = clock
+        self._leases = leases
+        self.emptied = 0
+        self.seized = False
+
+    def turn_over(self, box: Box, *, created_before: datetime, go_on: Callable[[], bool] = lambda: True) -> Turnover:
+        while go_on() and self.emptied < 100:
+            self._clock.advance(LEASE_TTL - timedelta(seconds=1))
+            self.seized = self.seized or self._leases.acquire(LEASE, "another", ttl=LEASE_TTL)
+            self._clock.advance(timedelta(seconds=1))
+            self.emptied += 1
+        return Turnover()
+
+
 class Turning:
     """Partitions whose next pass ends like this."""
 
@@ -154,7 +172,7 @@ class Turning:
         self.done = done
         self.created_before: datetime | None = None
 
-    def turn_over(self, box: Box, *, created_before: datetime) -> Turnover:
+    def turn_over(self, box: Box, *, created_before: datetime, go_on: Callable[[], bool] = lambda: True) -> Turnover:
         self.created_before = created_before
         if isinstance(self.done, BoxError):
             raise self.done
@@ -216,6 +234,14 @@ def test_a_turn_ends_in_time_for_health_and_the_next_begins_with_the_boxes_behin
     assert (bench.left(), list(bench.store.rows(OTHER_BOX))) == ([], [])
     deleted = [event.box.name for event in bench.observer.seen if isinstance(event, Deleted)]
     assert deleted[30] == OTHER_BOX.name
+
+
+def test_partitions_are_emptied_no_longer_than_a_turn_may_last_and_under_the_lease(bench: Bench) -> None:
+    partitions = EndlessPartitions(bench.clock, bench.leases)
+    retention = bench.worker("me", partitions, boxes=[LOG_BOX, OTHER_BOX])
+    assert retention.turn() == SOON
+    assert partitions.emptied == TURN_LIMIT // LEASE_TTL
+    assert not partitions.seized
 
 
 def test_what_is_cleaned_up_outside_of_turns_is_cleaned_up_to_the_end(bench: Bench) -> None:

@@ -316,11 +316,15 @@ class MemoryLogStore(MemoryStore):
         with self._database.lock:
             return self._database.log(box).unread_since()
 
-    def turn_over(self, box: Box, *, created_before: datetime) -> Turnover | None:
-        """See ``Partitions.turn_over``; partitions are there without being made."""
+    def turn_over(
+        self, box: Box, *, created_before: datetime, go_on: Callable[[], bool] = lambda: True
+    ) -> Turnover | None:
+        """See ``Partitions.turn_over``; partitions are there without being made, and all are emptied at once."""
         if box.storage is not Storage.LOG or box.source.log_partitions is None:
             return None
         self._fault("history")
+        if not go_on():
+            return Turnover()
         with self._database.lock:
             return Turnover(deleted=self._database.log(box).empty(created_before))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from boxengine.adapters.sql.connecting import clock
@@ -82,11 +82,13 @@ class SqlHistory(Asking):
             cursor.connection.commit()
             return swept
 
-    def turn_over(self, box: Box, *, created_before: datetime) -> Turnover | None:
+    def turn_over(
+        self, box: Box, *, created_before: datetime, go_on: Callable[[], bool] = lambda: True
+    ) -> Turnover | None:
         """See ``Partitions.turn_over``."""
         if box.storage is Storage.TABLE:
             return None
-        return turn_over(self.engine, box, place_of(self.table(box)), created_before=created_before)
+        return turn_over(self.engine, box, place_of(self.table(box)), created_before=created_before, go_on=go_on)
 
     def stranded(self, box: Box) -> str | None:
         """A message about pending rows in buckets that the box does not have. None: there are no such rows."""

@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import takewhile
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine, text
@@ -53,7 +54,9 @@ def place_of(side: BoxTable) -> Place:
     return Place(schema=side.schema, log=names_in(side.box)[0], quoted_log=log_name(side), readers=Readers.of(side))
 
 
-def turn_over(engine: Engine, box: Box, place: Place, *, created_before: datetime) -> Turnover | None:
+def turn_over(
+    engine: Engine, box: Box, place: Place, *, created_before: datetime, go_on: Callable[[], bool] = lambda: True
+) -> Turnover | None:
     """Makes what is missing ahead, and removes what every reader has passed and is old; None: the log has no partitions.
 
     Run by several at once, each partition is made, emptied and dropped once. Each step is one transaction, so a run that is
@@ -61,6 +64,7 @@ def turn_over(engine: Engine, box: Box, place: Place, *, created_before: datetim
 
     Args:
         created_before: only partitions are emptied that have no item created since.
+        go_on: asked before each is emptied, and before those are dropped.
     """
     with translated(engine), engine.connect() as connection:
         found = partitions_of(connection, place.quoted_log)
@@ -72,10 +76,10 @@ def turn_over(engine: Engine, box: Box, place: Place, *, created_before: datetim
         turn = _Turn(connection, found, box, place)
         made = turn.patiently(turn.make_ahead) or ()
         deleted = 0
-        for each in found.closed:
+        for each in takewhile(lambda _: go_on(), found.closed):
             deleted += turn.patiently(partial(turn.empty, each, created_before)) or 0
-        dropped = turn.patiently(turn.drop_empty) or ()
-        return Turnover(made=made, dropped=dropped, deleted=deleted, trouble=turn.trouble())
+        dropped = turn.patiently(turn.drop_empty) if go_on() else None
+        return Turnover(made=made, dropped=dropped or (), deleted=deleted, trouble=turn.trouble())
 
 
 class _Turn:
