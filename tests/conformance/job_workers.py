@@ -41,7 +41,8 @@ class JobFleet:
         """The server's clock goes on by itself; here all that is written lies further back."""
         postgresql = self.engine.dialect.name == "postgresql"
         length = f"'{span.total_seconds()} seconds'" if postgresql else f"{span.total_seconds()} SECOND"
-        self.run(f"UPDATE fleet_jobs_events SET ts = ts - INTERVAL {length}")
+        for box in BOXES:
+            self.run(f"UPDATE {box.table}_events SET ts = ts - INTERVAL {length}")
 
     def flush_all(self) -> None:
         """Somebody empties the journals."""

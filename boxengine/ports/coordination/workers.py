@@ -58,7 +58,7 @@ class Workers(Protocol):
     """Which worker processes are alive, for people to see. Nothing depends on it."""
 
     def announce(self, worker: WorkerInfo, *, ttl: timedelta) -> None:
-        """The worker counts as alive for ``ttl`` from now. One round trip."""
+        """The worker counts as alive for ``ttl`` from now. One round trip, or, in a database, one for each of its job boxes."""
 
     def withdraw(self, worker_id: str) -> None:
         """The worker has stopped."""

@@ -17,6 +17,7 @@ import boxengine
 from boxengine.adapters.sql.jobs.pauses import SqlJobPauses
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.adapters.sql.jobs.workers import FORGOTTEN, SqlJobWorkers
+from boxengine.domain.jobs import JobBox
 from tests.cli.project import Project
 from tests.conformance.coordination import TTL
 from tests.conformance.job_workers import BOXES, DATABASES, JobFleet
@@ -44,6 +45,17 @@ def test_a_worker_is_seen_by_those_who_look_at_all_boxes_whichever_is_its_first(
     SqlJobWorkers(jobs, BOXES[1:]).announce(SECOND, ttl=TTL)
     SqlJobWorkers(jobs, BOXES).announce(FIRST, ttl=TTL)
     assert fleet.workers.living() == [FIRST, SECOND]
+
+
+def test_a_worker_is_seen_by_those_who_look_at_any_of_its_boxes(fleet: JobFleet) -> None:
+    jobs = SqlJobs(fleet.engine)
+    not_made = JobBox(name="new_job", table="new_jobs")
+    worker = SqlJobWorkers(jobs, [not_made, *BOXES])
+    for _ in range(2):
+        worker.announce(FIRST, ttl=TTL)
+        assert [SqlJobWorkers(jobs, [box]).living() for box in BOXES] == [[FIRST], [FIRST]]
+    worker.withdraw(FIRST.id)
+    assert [SqlJobWorkers(jobs, [box]).living() for box in BOXES] == [[], []]
 
 
 def test_an_announcement_is_no_decision_about_a_pause(fleet: JobFleet) -> None:

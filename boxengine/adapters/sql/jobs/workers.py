@@ -28,7 +28,7 @@ MOST = 1000
 
 
 class SqlJobWorkers:
-    """Over the tables of a ``SqlJobs``. A worker has one entry, in the journal of its first box."""
+    """Over the tables of a ``SqlJobs``. A worker has an entry in the journal of each of its boxes, for those who look at one."""
 
     def __init__(self, jobs: SqlJobs, boxes: Sequence[JobBox]) -> None:
         """Args:
@@ -36,15 +36,21 @@ class SqlJobWorkers:
         """
         self._jobs = jobs
         self._boxes = boxes
-        self._entries: dict[str, int] = {}
-        """The ids of the events, by worker."""
+        self._entries: dict[tuple[str, str], int] = {}
+        """The ids of the events, by worker and box."""
 
     def announce(self, worker: WorkerInfo, *, ttl: timedelta) -> None:
-        """See ``Workers``. One statement, but for the first time."""
-        journal = self._jobs.rows(self._boxes[0]).journal
+        """See ``Workers``. One statement for each box, but for the first time. A box without a table gets its entry once it has
+        one."""
+        for box in self._boxes:
+            with suppress(TableMissing):
+                self._announce(box, worker, ttl)
+
+    def _announce(self, box: JobBox, worker: WorkerInfo, ttl: timedelta) -> None:
+        journal, entry = self._jobs.rows(box).journal, (worker.id, box.name)
         said = {"ts": clock_now(), "payload": {**encoded(worker), "ttl": ttl.total_seconds()}}
         with short(self._jobs.engine) as connection:
-            known = _is(journal, self._entries.get(worker.id, 0))
+            known = _is(journal, self._entries.get(entry, 0))
             if connection.execute(update(journal).where(known).values(said)).rowcount:
                 return
             silent = journal.c.ts < ago(FORGOTTEN.total_seconds())
@@ -52,15 +58,16 @@ class SqlJobWorkers:
             if gone:
                 connection.execute(delete(journal).where(journal.c.id.in_(gone)))
             made = connection.execute(insert(journal).values({**said, "job_id": OF_WORKERS, "kind": KIND}))
-            self._entries[worker.id] = next(key.id for key in made.inserted_primary_key_rows if key is not None)
+            self._entries[entry] = next(key.id for key in made.inserted_primary_key_rows if key is not None)
 
     def withdraw(self, worker_id: str) -> None:
         """See ``Workers``. Knows those that have announced themselves through this object."""
-        entry = self._entries.pop(worker_id, None)
-        if entry is not None:
-            journal = self._jobs.rows(self._boxes[0]).journal
-            with short(self._jobs.engine) as connection:
-                connection.execute(delete(journal).where(_is(journal, entry)))
+        for box in self._boxes:
+            entry = self._entries.pop((worker_id, box.name), None)
+            if entry is not None:
+                journal = self._jobs.rows(box).journal
+                with short(self._jobs.engine) as connection:
+                    connection.execute(delete(journal).where(_is(journal, entry)))
 
     def living(self) -> list[WorkerInfo]:
         """See ``Workers``. One statement for each box. Where a box has no table, nobody has announced himself."""
