@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from boxengine.adapters.kafka.farewell import part_with
 from boxengine.errors import BoxError
 
 LOGGER = logging.getLogger("boxengine.kafka")
@@ -112,7 +113,10 @@ def largest_message(config: Mapping[str, Any], topic: str, seconds: float) -> in
     of_a_producer = {"acks", "transactional.id", "delivery.timeout.ms", "message.timeout.ms"}
     connection = {key: value for key, value in config.items() if key not in of_a_producer}
     resource = admin.ConfigResource(admin.ResourceType.TOPIC, topic)
-    # Kept in a variable: a garbage-collected client stops answering. ``log_level`` hides warnings about unused settings.
-    client = admin.AdminClient({**connection, "enable.idempotence": False, "log_level": 3}, logger=LibrdkafkaLog())
-    asked = client.describe_configs([resource], request_timeout=seconds)
-    return int(asked[resource].result(seconds)["max.message.bytes"].value)
+    # ``log_level`` hides warnings about unused settings.
+    clients = [admin.AdminClient({**connection, "enable.idempotence": False, "log_level": 3}, logger=LibrdkafkaLog())]
+    try:
+        asked = clients[0].describe_configs([resource], request_timeout=seconds)
+        return int(asked[resource].result(seconds)["max.message.bytes"].value)
+    finally:
+        part_with(clients)

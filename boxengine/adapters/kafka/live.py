@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event, Thread
@@ -14,12 +15,20 @@ from boxengine.adapters.kafka.receipts import Receipts
 logger = logging.getLogger(__name__)
 
 POLL = 0.2
-"""Seconds; bounds how long ``retire`` waits for the thread. Reports wake it at once."""
+"""Seconds after which the thread looks whether it should stop. Reports wake it at once."""
+TAKING_BACK = 5.0
+"""Seconds for librdkafka's threads to take back what is not sent."""
+LAST_REPORTS = 5.0
+"""Seconds for the reports of what was taken back. They are there at once, or never come."""
 ALL_DOWN = "_ALL_BROKERS_DOWN"
 
 
 class LiveProducer:
-    """One producer, made once and replaced when it breaks."""
+    """One producer, made once and replaced when it breaks.
+
+    librdkafka destroys a producer when the last reference to ``handle`` goes, and waits for its own threads then, for
+    ever if one of them hangs, for example while it resolves a broker's name. The reports thread is the one to wait.
+    """
 
     def __init__(self, config: Mapping[str, Any], client: Client, *, missing: Callable[[str | None], None]) -> None:
         """Args:
@@ -30,12 +39,15 @@ class LiveProducer:
         self.last_error: Any = None
         """What its connections last complained about (``KafkaError``)."""
         self.waiting: set[Receipts] = set()
+        self.users: set[int] = set()
+        """The threads that may use ``handle``; it is gone once the producer is retired and they have left."""
         self._client = client
         self._missing = missing
         self._answered = False
         self._all_down = False
         self.handle = client.make_producer({**config, "error_cb": self._complained})
         self._stop = Event()
+        self._taken_back = Event()
         self._thread = Thread(target=self._serve, name="boxengine-kafka-reports", daemon=True)
         self._thread.start()
 
@@ -62,21 +74,40 @@ class LiveProducer:
             self._missing(None)
 
     def retire(self) -> None:
-        """Takes back unsent messages, so that none goes out after it was given up on, and stops the thread."""
-        try:
-            self.handle.purge()
-        except self._client.raises:
-            logger.warning("a Kafka producer could not be purged", exc_info=True)
+        """Has unsent messages taken back, so that none goes out after it was given up on, and then the producer destroyed.
+
+        Does not wait for a thread of librdkafka's that hangs: that one sends nothing, and when it goes on, it first takes
+        back what it holds.
+        """
         self._stop.set()
+        self._taken_back.wait(TAKING_BACK)
+
+    def close(self) -> None:
+        """Retires it, and gives it a moment to end."""
+        self.retire()
         self._thread.join(POLL * 10)
 
     def _serve(self) -> None:
-        # Continues after the stop until the messages taken back have been reported to those that still wait.
-        while not self._stop.is_set() or len(self.handle):
-            with self.breaking():
-                self.handle.poll(POLL)
-            if self._all_down and self.waiting:
-                self._missing("no broker can be reached")
+        while not self._stop.is_set():
+            self._report()
+        try:
+            # The first call does not wait, so a thread that hangs keeps no messages that are of no broker yet.
+            self.handle.purge(blocking=False)
+            self.handle.purge()
+        except self._client.raises:
+            logger.warning("a Kafka producer could not be purged", exc_info=True)
+        self._taken_back.set()
+        # What was taken back is reported to those that still wait for it.
+        until = time.monotonic() + LAST_REPORTS
+        while self.users or (len(self.handle) and time.monotonic() < until):
+            self._report()
+        del self.handle
+
+    def _report(self) -> None:
+        with self.breaking():
+            self.handle.poll(POLL)
+        if self._all_down and self.waiting:
+            self._missing("no broker can be reached")
 
     @contextmanager
     def breaking(self) -> Iterator[None]:

@@ -11,8 +11,9 @@ gives up message by message, a broker that comes back in between would get the l
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from threading import Lock
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Lock, get_ident
 from typing import Any
 
 from boxengine.adapters.kafka.client import Client
@@ -66,7 +67,10 @@ class SharedProducer:
         return results
 
     def _send(self, messages: Sequence[Message]) -> list[Answer]:
-        live = self._usable()
+        with self._usable() as live:
+            return self._send_through(live, messages)
+
+    def _send_through(self, live: LiveProducer, messages: Sequence[Message]) -> list[Answer]:
         error = live.connect(messages[0].topic, self._connect)
         if error is not None:
             return [no_broker(error, seconds=self._connect, last_error=live.last_error)] * len(messages)
@@ -92,17 +96,25 @@ class SharedProducer:
             lonely, self._lonely = self._lonely, None
         for each in (live, lonely):
             if each is not None:
-                each.retire()
+                each.close()
 
-    def _usable(self) -> LiveProducer:
+    @contextmanager
+    def _usable(self) -> Iterator[LiveProducer]:
+        broken: LiveProducer | None = None
         with self._lock:
-            broken = self._live
-            if broken is not None and broken.broken is None:
-                return broken
-            live = self._live = LiveProducer(self._config, self._client, missing=self._missing)
-        if broken is not None:
-            broken.retire()
-        return live
+            if self._live is not None and self._live.broken is not None:
+                broken, self._live = self._live, None
+            live = self._live = self._live or self._make()
+            live.users.add(get_ident())
+        try:
+            if broken is not None:
+                broken.retire()
+            yield live
+        finally:
+            live.users.discard(get_ident())
+
+    def _make(self) -> LiveProducer:
+        return LiveProducer(self._config, self._client, missing=self._missing)
 
     def _retire(self, live: LiveProducer) -> None:
         with self._lock:
@@ -165,16 +177,18 @@ class SharedProducer:
     def _send_alone(self, message: Message) -> Answer:
         """Sends through a producer that carries nothing else: a refusal is then this message's own fault."""
         with self._alone:
-            if self._lonely is None:
-                self._lonely = LiveProducer(self._config, self._client, missing=self._missing)
-            live = self._lonely
-            error = live.connect(message.topic, self._connect)
-            if error is not None:
-                return no_broker(error, seconds=self._connect, last_error=live.last_error)
-            receipts = self._attempt(live, (message,), time.monotonic() + self._timeout.total_seconds())
-            if live.broken is not None:
-                self._lonely = None
-                live.retire()
+            live = self._lonely = self._lonely or self._make()
+            live.users.add(get_ident())
+            try:
+                error = live.connect(message.topic, self._connect)
+                if error is not None:
+                    return no_broker(error, seconds=self._connect, last_error=live.last_error)
+                receipts = self._attempt(live, (message,), time.monotonic() + self._timeout.total_seconds())
+                if live.broken is not None:
+                    self._lonely = None
+                    live.retire()
+            finally:
+                live.users.discard(get_ident())
         if not receipts.errors:
             live.answered()
             return None

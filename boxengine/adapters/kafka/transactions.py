@@ -18,6 +18,7 @@ from typing import Any
 
 from boxengine.adapters.kafka.client import LOST, Client
 from boxengine.adapters.kafka.config import delivery_timeout_of
+from boxengine.adapters.kafka.farewell import part_with
 from boxengine.adapters.kafka.live import ALL_DOWN
 from boxengine.adapters.kafka.messages import Message
 from boxengine.adapters.kafka.reasons import (
@@ -73,12 +74,31 @@ class Slot:
         self._missing = missing
         self._timeout = delivery_timeout_of(config).total_seconds()
         self._producer: Any = None
+        self._dropped: list[Any] = []
+        """Producers that are to be destroyed, once nothing here refers to them."""
         self._all_down = False
         self.last_error: Any = None
         """What its connections last complained about (``KafkaError``)."""
 
     def commit(self, messages: Sequence[Message]) -> Ending:
         """Sends these messages in one transaction, except those that librdkafka does not accept."""
+        try:
+            return self._committed(messages)
+        finally:
+            self._part_with_the_dropped()
+
+    def fence(self) -> None:
+        """Ends the transaction that a predecessor left open; if that fails now, the first transaction tries again."""
+        with suppress(*self._client.raises):
+            self._ready()
+        self._part_with_the_dropped()
+
+    def close(self) -> None:
+        """Drops the producer; the next one under the same id ends the transaction that it left open."""
+        self._drop()
+        self._part_with_the_dropped()
+
+    def _committed(self, messages: Sequence[Message]) -> Ending:
         deadline = time.monotonic() + self._timeout + GRACE
         receipts = Receipts(len(messages))
         try:
@@ -97,28 +117,37 @@ class Slot:
             self._missing(None)
         return Ending(receipts.errors)
 
-    def fence(self) -> None:
-        """Ends the transaction that a predecessor left open; if that fails now, the first transaction tries again."""
-        with suppress(*self._client.raises):
-            self._ready()
-
-    def drop(self) -> None:
-        """Drops the producer; the next one under the same id ends the transaction that it left open."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            with suppress(*self._client.raises):
-                producer.purge()
-                producer.poll(0)
-
     def _ready(self) -> Any:
         if self._producer is None:
-            producer = self._client.make_producer({**self._config, "error_cb": self._complained})
+            self._producer = self._client.make_producer({**self._config, "error_cb": self._complained})
             try:
-                self._until(time.monotonic() + min(INIT, self._timeout), producer.init_transactions)
-            finally:
-                producer.poll(0)  # only here do the connections get to say what is wrong
-            self._producer = producer
+                self._initialise()
+            except BaseException:
+                self._drop()
+                raise
         return self._producer
+
+    def _initialise(self) -> None:
+        try:
+            self._until(time.monotonic() + min(INIT, self._timeout), self._producer.init_transactions)
+        finally:
+            self._producer.poll(0)  # only here do the connections get to say what is wrong
+
+    def _drop(self) -> None:
+        if self._producer is not None:
+            self._dropped.append(self._producer)
+            self._producer = None
+
+    def _part_with_the_dropped(self) -> None:
+        """Called when no exception is being handled any more: its traceback would refer to a producer."""
+        if self._dropped:
+            dropped, self._dropped = self._dropped, []
+            part_with(dropped, last=self._take_back)
+
+    def _take_back(self, producer: Any) -> None:
+        with suppress(*self._client.raises):
+            producer.purge()
+            producer.poll(0)
 
     def _hand_over(self, producer: Any, messages: Sequence[Message], receipts: Receipts, deadline: float) -> None:
         full_at = receipts.produce(producer, self._client, messages)
@@ -148,7 +177,7 @@ class Slot:
                     error = self._client.error_of(refused)
         # Errors of an aborted transaction have been seen to spoil the next one of the same producer (librdkafka 2.16:
         # "skipped sequence numbers" after a message too large), so the next one gets a producer of its own.
-        self.drop()
+        self._drop()
         return error
 
     def _until(self, deadline: float, step: Callable[[float], None]) -> None:
@@ -245,7 +274,7 @@ class TransactionalProducers:
         """Drops all producers; a later ``send`` makes new ones."""
         with self._lock:
             for slot in self._free:
-                slot.drop()
+                slot.close()
 
     def _results(self, ending: Ending, slot: Slot, messages: Sequence[Message]) -> list[Answer]:
         if ending.aborted is None and not ending.errors:

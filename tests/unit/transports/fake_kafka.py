@@ -24,6 +24,7 @@ class FakeProducer:
 
     def __init__(self, config: Mapping[str, Any], broker: FakeKafka) -> None:
         self.config = config
+        self.number = len(broker.made)
         self.purged = False
         self._broker = broker
         self._late: list[Callable[..., None]] = []
@@ -41,7 +42,7 @@ class FakeProducer:
         headers: object,
     ) -> None:
         self._broker.produced.append(key)
-        self._broker.through.append(self._broker.made.index(self))
+        self._broker.through.append(self.number)
         answer = self._broker.once.pop(key, None) or self._broker.answers.get(key)
         if answer is not None and answer.code() == KafkaError._TIMED_OUT:
             self._late.append(on_delivery)
@@ -75,7 +76,7 @@ class FakeProducer:
             pass
         return len(self)
 
-    def purge(self) -> None:
+    def purge(self, *, blocking: bool = True) -> None:
         self.purged = True
 
     def __len__(self) -> int:
