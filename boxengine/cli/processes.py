@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("boxengine.processes")
 LOOK_EVERY = 0.5
+LOOK_AT_STOP_EVERY = 0.1
 SHORTEST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 STEADY = 60.0
@@ -111,7 +113,7 @@ class Supervisor:
             health.stopping()
             # While it waits for the children to stop, it makes no other progress.
             health.forget(loop)
-            code = self._stop()
+            code = self._stop(ledgers)
             for service in services:
                 service.stop()
             return code
@@ -156,20 +158,19 @@ class Supervisor:
         ledgers.retire(child.name)
         child.process, child.start_at = None, now + pause
 
-    def _stop(self) -> int:
-        running = [child.process for child in self._children if child.process is not None]
-        for process in running:
+    def _stop(self, ledgers: ProcessLedgers) -> int:
+        running = [(child.name, child.process) for child in self._children if child.process is not None]
+        for _, process in running:
             # Not a signal: Ctrl-C and systemd signal the children too, and a second signal would cut off their batches.
             _let_go(process)
         limit = time.monotonic() + self._grace.total_seconds()
         code = 0
-        for process in running:
-            try:
-                code = 1 if process.wait(max(0.1, limit - time.monotonic())) else code
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                code = 1
+        while running:
+            name, process = _first_to_end(running, until=limit)
+            running.remove((name, process))
+            # If it crashed, its loops would seem to hang, and the whole worker with them, while the others finish.
+            ledgers.retire(name)
+            code = 1 if process.returncode else code
         return code
 
     def _signal(self, number: signal.Signals) -> None:
@@ -182,3 +183,19 @@ def _let_go(process: subprocess.Popen[bytes]) -> None:
     """Closes the child's standard input, which asks it to stop."""
     if process.stdin is not None:
         process.stdin.close()
+
+
+def _first_to_end(
+    running: Sequence[tuple[str, subprocess.Popen[bytes]]], *, until: float
+) -> tuple[str, subprocess.Popen[bytes]]:
+    """Waits until one of the processes has ended; after ``until`` it kills the first."""
+    while time.monotonic() < until:
+        for name, process in running:
+            if process.poll() is not None:
+                return name, process
+        with suppress(subprocess.TimeoutExpired):
+            running[0][1].wait(LOOK_AT_STOP_EVERY)
+    name, process = running[0]
+    process.kill()
+    process.wait()
+    return name, process

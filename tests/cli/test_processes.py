@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -11,6 +14,8 @@ from typing import Any
 import pytest
 
 from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.telemetry.ledger import Ledger, ProcessLedgers
+from boxengine.adapters.telemetry.progress import ChildProcesses, publisher
 from boxengine.cli import processes
 from boxengine.cli.context import Globals
 from boxengine.cli.processes import LONGEST_PAUSE, Place, Supervisor
@@ -18,7 +23,7 @@ from boxengine.cli.signals import StopRequest
 from boxengine.embedded.process import free_port
 from boxengine.engine.running.health import Health, HealthVerdict
 from tests.cli.project import Project
-from tests.eventually import eventually
+from tests.eventually import PATIENCE, eventually
 from tests.web.test_server import body, get
 
 DYING = "import os, sys\nif '--child' in sys.argv:\n    os._exit(3)\n"
@@ -64,7 +69,7 @@ def test_a_parent_that_waits_for_its_processes_to_stop_is_alive(monkeypatch: pyt
     seen: list[HealthVerdict] = []
 
     class Waiting(Supervisor):
-        def _stop(self) -> int:
+        def _stop(self, _ledgers: ProcessLedgers) -> int:
             clock.advance(timedelta(seconds=200))
             seen.extend([health.alive(), health.ready()])
             return 0
@@ -76,9 +81,35 @@ def test_a_parent_that_waits_for_its_processes_to_stop_is_alive(monkeypatch: pyt
 
     monkeypatch.setattr(processes, "stop_request", stopped)
     monkeypatch.setattr(processes, "endpoints", lambda *_: [])
+    assert make(Waiting, health=health).run() == 0
+    assert seen == [HealthVerdict(ok=True), HealthVerdict(ok=False, reasons=("stopping",))]
+
+
+def test_a_process_that_crashes_while_all_stop_does_not_make_its_parent_seem_to_hang(tmp_path: Path) -> None:
+    ledgers = ProcessLedgers(tmp_path)
+    ledger = Ledger(ledgers.path("1"))
+    publisher(ledger)("processor", 100.0, 200.0)
+    ledger.close()
+    others = ChildProcesses(ledgers, expected=lambda: ["1", "2"])
+    assert list(others.complaints(300.0)) == ["1: processor: no progress for 200 s"]
+    supervisor = make(Supervisor, count=2)
+    crashing, working = supervisor._children
+    crashing.name, working.name = "1", "2"
+    crashing.process = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"], stdin=subprocess.PIPE)
+    working.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdin=subprocess.PIPE)
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            stopping = thread.submit(supervisor._stop, ledgers)
+            eventually(lambda: not list(others.complaints(300.0)))
+            assert working.process.poll() is None
+        finally:
+            working.process.kill()
+        assert stopping.result(PATIENCE) == 1
+
+
+def make(kind: type[Supervisor], *, count: int = 1, health: Health | None = None) -> Supervisor:
+    """A parent that has started nothing yet."""
     boxes: Any = None
     stacks: Any = SimpleNamespace()
-    grace = timedelta(seconds=200)
-    parent = Waiting(boxes, Globals(), [], count=1, health=lambda **_: health, grace=grace, stacks=stacks)
-    assert parent.run() == 0
-    assert seen == [HealthVerdict(ok=True), HealthVerdict(ok=False, reasons=("stopping",))]
+    parts: dict[str, Any] = {"health": lambda **_: health, "grace": timedelta(seconds=200), "stacks": stacks}
+    return kind(boxes, Globals(), [], count=count, **parts)
