@@ -21,7 +21,7 @@ from boxengine.engine.running.outages import Outages
 from boxengine.errors import GraveUnavailable, InvalidItem, StoreUnavailable
 from boxengine.ports import InboxTransaction
 from tests.unit.transports.fake_kafka import error
-from tests.unit.transports.faulty_consumer import FaultyKafka
+from tests.unit.transports.faulty_consumer import TOPIC, FaultyKafka
 
 BOX = Box(name="order_inbox_item", type=BoxType.INBOX, table="order_inbox_items")
 PARTITIONS, EACH = 3, 40
@@ -167,3 +167,17 @@ def test_no_more_is_received_at_once_than_was_asked_for(limit: int) -> None:
     kafka = FaultyKafka({0: [b"good"] * 5}, lambda _step: None)
     source = KafkaSource(topics=["orders"], config={"bootstrap.servers": "fake", "group.id": "g"}, client=kafka.client)
     assert len(source.receive(limit, wait=timedelta(0))) == limit
+
+
+def test_a_deleted_topic_whose_offsets_cannot_be_committed_does_not_keep_the_consumer_from_polling() -> None:
+    def trip(step: str) -> None:
+        if step == "commit":
+            raise KafkaException(error("UNKNOWN_TOPIC_OR_PART"))
+
+    kafka = FaultyKafka({0: [b"first", b"second"]}, trip)
+    source = KafkaSource(topics=[TOPIC], config={"bootstrap.servers": "b:1"}, client=kafka.client)
+    for value in (b"first", b"second"):
+        messages = source.receive(1, wait=timedelta(0))
+        assert [each.value for each in messages] == [value]
+        source.acknowledge(messages)
+    source.close()

@@ -31,13 +31,15 @@ MOVED = frozenset(
         "FENCED_MEMBER_EPOCH",
         "REBALANCE_IN_PROGRESS",
         "STALE_MEMBER_EPOCH",
+        "UNKNOWN_TOPIC_OR_PART",
         "_ASSIGNMENT_LOST",
         "_IN_PROGRESS",
         "_NO_OFFSET",
         "_STATE",
     }
 )
-"""Answers to a commit during a rebalance. The next owner receives the messages again, and recognises them."""
+"""Answers to a commit during a rebalance, or once a topic is deleted. The next owner, if there is one, receives the messages
+again and recognises them. Here the next polls take the partitions away."""
 PASSING = frozenset({"_PARTITION_EOF", "_MAX_POLL_EXCEEDED"})
 """Errors that librdkafka reports but recovers from by itself."""
 BEGINNING = -2
