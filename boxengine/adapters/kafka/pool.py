@@ -12,6 +12,7 @@ from boxengine.adapters.kafka.messages import Message
 from boxengine.adapters.kafka.producers import SharedProducer
 from boxengine.adapters.kafka.reasons import Answer
 from boxengine.adapters.kafka.transactions import TransactionalProducers
+from boxengine.errors import BoxError
 
 
 class Sender(Protocol):
@@ -56,10 +57,27 @@ class ProducerPool:
         self._threads = threads
         self._lock = Lock()
         self._leases: dict[str, tuple[Sender, int]] = {}
+        self._transactional: dict[tuple[str, str], str] = {}
+        """The key of the configuration for each brokers and ``transactional.id``."""
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        """Has librdkafka look at a configuration that will be used, without connecting to anything.
+
+        Raises:
+            BoxError: it refuses the configuration, or another one has the same ``transactional.id``, and producers of the two
+                would fence each other in turn.
+        """
+        self.client.check(config)
+        name = config.get("transactional.id")
+        if name is not None and self._transactional.setdefault((_servers(config), name), _key(config)) != _key(config):
+            raise BoxError(
+                f"kafka: transactional_id {name!r} is also used with other settings, and producers of the two would fence each "
+                "other: use the same settings, or another transactional_id"
+            )
 
     def lease(self, config: Mapping[str, Any]) -> Sender:
         """The sender for this configuration; adds one user. No broker is asked before the first ``send``."""
-        key = repr(sorted(config.items()))
+        key = _key(config)
         with self._lock:
             sender, users = self._leases.get(key) or (self._make(config), 0)
             self._leases[key] = (sender, users + 1)
@@ -67,7 +85,7 @@ class ProducerPool:
 
     def release(self, config: Mapping[str, Any]) -> None:
         """Removes one user; the last one closes the sender."""
-        key = repr(sorted(config.items()))
+        key = _key(config)
         with self._lock:
             sender, users = self._leases.pop(key)
             if users > 1:
@@ -76,11 +94,18 @@ class ProducerPool:
         sender.close()
 
     def _make(self, config: Mapping[str, Any]) -> Sender:
-        servers = config.get("bootstrap.servers", config.get("metadata.broker.list"))
-        missing = partial(self._missing, f"kafka {servers}")
+        missing = partial(self._missing, f"kafka {_servers(config)}")
         prefix = config.get("transactional.id")
         if prefix is None:
             return SharedProducer(config, self.client, missing=missing)
         return TransactionalProducers(
             config, self.client, prefix=f"{prefix}-{self._worker}", slots=self._threads, missing=missing
         )
+
+
+def _key(config: Mapping[str, Any]) -> str:
+    return repr(sorted(config.items()))
+
+
+def _servers(config: Mapping[str, Any]) -> str:
+    return str(config.get("bootstrap.servers", config.get("metadata.broker.list")))

@@ -85,7 +85,7 @@ class KafkaTransport:
             transactional_id=transactional_id if transactional else None,
         )
         self._producers = producers or ProducerPool()
-        self._producers.client.check(self._config)
+        self._producers.check(self._config)
         self._lock = Lock()
         self._sender: Sender | None = None
 

@@ -8,6 +8,7 @@ from boxengine.adapters.kafka.client import load_client
 from boxengine.adapters.kafka.config import producer_config, without_consumer_settings
 from boxengine.adapters.kafka.consumer_client import load_consumer_client
 from boxengine.adapters.kafka.consumer_config import consumer_config
+from boxengine.adapters.kafka.pool import ProducerPool
 from boxengine.adapters.kafka.transport import KafkaTransport
 from boxengine.errors import BoxError
 
@@ -66,6 +67,25 @@ def test_the_references_names_are_understood() -> None:
 def test_what_is_wrong_is_said_when_the_transport_is_built(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(BoxError, match=words):
         KafkaTransport(**{"topic": "orders", "bootstrap_servers": "127.0.0.1:1"} | arguments)
+
+
+def test_a_transactional_id_belongs_to_one_configuration_of_a_cluster() -> None:
+    pool = ProducerPool()
+
+    def make(**arguments: Any) -> KafkaTransport:
+        settings: dict[str, Any] = {
+            "topic": "orders",
+            "bootstrap_servers": "127.0.0.1:1",
+            "transactional_id": "orders-0",
+        }
+        return KafkaTransport(**settings | arguments, transactional=True, producers=pool)
+
+    make()
+    make(topic="invoices")
+    make(bootstrap_servers="127.0.0.2:1", delivery_timeout=30)
+    make(transactional_id="invoices-0", delivery_timeout=30)
+    with pytest.raises(BoxError, match=r"transactional_id 'orders-0' is also used with other settings"):
+        make(delivery_timeout=30)
 
 
 def test_a_producer_for_dead_letters_takes_the_connection_of_its_consumer_and_nothing_else() -> None:
