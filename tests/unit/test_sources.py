@@ -12,7 +12,9 @@ import yaml
 
 import boxengine
 from boxengine.adapters.kafka.consumer_config import consumer_config
+from boxengine.app.receiving.consuming import Consuming
 from boxengine.app.receiving.sources import Source, sources
+from boxengine.engine.observation import NullObserver, NullTracer
 from boxengine.errors import BoxError, ConfigurationError, UnknownBox
 
 
@@ -78,3 +80,28 @@ def test_the_users_config_goes_over_the_defaults_and_each_static_member_has_its_
     assert made["partition.assignment.strategy"] == "cooperative-sticky"
     assert made["group.instance.id"] == "billing-1-0.1"
     assert made["enable.auto.commit"] is False
+
+
+@pytest.mark.parametrize(
+    ("group", "members"),
+    [
+        ("shipping", {"host-0.0", "host-0.1"}),
+        ("billing", {f"host-0.{box}_inbox_item.{number}" for box in ("order", "refund") for number in (0, 1)}),
+    ],
+)
+def test_static_members_that_read_for_several_boxes_of_a_group_have_their_own_names(
+    tmp_path: Path, group: str, members: set[str]
+) -> None:
+    path = written(tmp_path, concurrency=2)
+    settings = yaml.safe_load(path.read_text())
+    settings["kafka"] = {"config": {"group.instance.id": "host"}}
+    orders = settings["inbox_items"]["order_inbox_item"]["source"]["kafka"]
+    settings["inbox_items"]["refund_inbox_item"] = {
+        "source": {"kafka": {**orders, "topics": "refunds", "group": group}}
+    }
+    path.write_text(yaml.safe_dump(settings))
+    consuming = Consuming(boxengine.load(path).resolved, observer=NullObserver(), tracer=NullTracer())
+    try:
+        assert {source._config["group.instance.id"] for _, _, source in consuming._consumers} == members
+    finally:
+        consuming.close()

@@ -159,7 +159,7 @@ class Consuming:
             bootstrap_servers=source.bootstrap_servers,
             group=source.group,
             config=source.config,
-            slot=f"{self._place}.{number}",
+            slot=self._slot(source, number),
         )
         kafka = KafkaSource(topics=source.topics, config=config)
         creator = self._items.creator(source.box.name, source.box.type)
@@ -181,6 +181,11 @@ class Consuming:
             else Repetitions(source.box, error_tracker=self._track, clock=self._clock),
         )
         return consumer, kafka
+
+    def _slot(self, source: Source, number: int) -> str:
+        """Which member of the group a consumer is; names the box where the group reads for several."""
+        boxes = [each for each in self._resolved.sources.values() if each["group"] == source.group]
+        return f"{self._place}.{number}" if len(boxes) == 1 else f"{self._place}.{source.box.label}.{number}"
 
     def _dead_letters(self, source: Source) -> DeadLetters:
         if source.dead_letter_topic is not None:
