@@ -193,11 +193,29 @@ def _names(settings: Settings) -> Iterator[Finding]:
 
 def _dead_letters(settings: Settings) -> Iterator[Finding]:
     for name, inbox in settings.inbox_items.items():
-        box = (inbox.source.kafka.dead_letter or {}).get("box") if inbox.source else None
+        if inbox.source is None:
+            continue
+        kafka = inbox.source.kafka
+        box, topic = ((kafka.dead_letter or {}).get(kind) for kind in ("box", "topic"))
+        path = ("inbox_items", name, "source", "kafka", "dead_letter")
         if box is not None and (box == name or box not in settings.boxes):
             others = ", ".join(sorted(settings.boxes.keys() - {name})) or "none is configured"
-            path = ("inbox_items", name, "source", "kafka", "dead_letter", "box")
-            yield Finding(path, f"expected another box, got {box!r}; known: {others}")
+            yield Finding((*path, "box"), f"expected another box, got {box!r}; known: {others}")
+        if topic is not None and any(_covers(each, topic) for each in kafka.topics):
+            message = f"the source itself reads {topic!r}, and would bury each dead letter again, for ever"
+            yield Finding(
+                (*path, "topic"), f"{message}; expected a topic that is none of its topics and matches no pattern"
+            )
+
+
+def _covers(topics: str, topic: str) -> bool:
+    """Whether a topic is the named one, or matches the pattern (``^``)."""
+    if not topics.startswith("^"):
+        return topics == topic
+    try:
+        return re.search(topics, topic) is not None
+    except re.error:  # librdkafka's patterns are not quite Python's
+        return False
 
 
 def _tables(settings: Settings) -> Iterator[Finding]:

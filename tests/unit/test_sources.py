@@ -55,6 +55,19 @@ def test_a_dead_letter_is_one_box_or_one_topic(tmp_path: Path, value: Any) -> No
         found(tmp_path, dead_letter=value)
 
 
+@pytest.mark.parametrize("topics", [["orders", "orders.dead"], "^orders.*"])
+def test_a_source_does_not_read_its_own_dead_letters(tmp_path: Path, topics: Any) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"source\.kafka\.dead_letter\.topic.*the source itself reads 'orders.dead'"
+    ):
+        found(tmp_path, topics=topics, dead_letter={"topic": "orders.dead"})
+
+
+@pytest.mark.parametrize("topics", ["orders", r"^orders\.[0-9]+$", "^orders(?<dead"])
+def test_dead_letters_go_to_any_topic_that_the_source_does_not_read(tmp_path: Path, topics: str) -> None:
+    assert found(tmp_path, topics=topics, dead_letter={"topic": "orders.dead"}).dead_letter_topic == "orders.dead"
+
+
 def test_a_box_without_a_source_cannot_be_consumed_for(tmp_path: Path) -> None:
     with pytest.raises(UnknownBox, match="known boxes: order_inbox_item"):
         found(tmp_path, "dead_inbox_item")
