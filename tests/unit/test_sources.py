@@ -12,6 +12,7 @@ import yaml
 
 import boxengine
 from boxengine.adapters.kafka.consumer_config import consumer_config
+from boxengine.app.receiving import consuming
 from boxengine.app.receiving.consuming import Consuming
 from boxengine.app.receiving.sources import Source, sources
 from boxengine.engine.observation import NullObserver, NullTracer
@@ -113,8 +114,22 @@ def test_static_members_that_read_for_several_boxes_of_a_group_have_their_own_na
         "source": {"kafka": {**orders, "topics": "refunds", "group": group}}
     }
     path.write_text(yaml.safe_dump(settings))
-    consuming = Consuming(boxengine.load(path).resolved, observer=NullObserver(), tracer=NullTracer())
+    process = Consuming(boxengine.load(path).resolved, observer=NullObserver(), tracer=NullTracer())
     try:
-        assert {source._config["group.instance.id"] for _, _, source in consuming._consumers} == members
+        assert {source._config["group.instance.id"] for _, _, source in process._consumers} == members
     finally:
-        consuming.close()
+        process.close()
+
+
+def test_a_process_that_waits_long_for_the_answer_to_a_commit_is_not_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consuming, "SILENCE", 0.0)
+    process = Consuming(boxengine.load(written(tmp_path)).resolved, observer=NullObserver(), tracer=NullTracer())
+    health = process.health()
+    (source,) = (source for _, _, source in process._consumers)
+    try:
+        source._waiting("no answer")
+        assert "kafka (commit of order_inbox_item-0): no answer" in health.ready().reasons
+    finally:
+        process.close()

@@ -58,6 +58,7 @@ class KafkaSource:
         config: Mapping[str, Any],
         client: Callable[[], ConsumerClient] = load_consumer_client,
         monotonic: Callable[[], float] = time.monotonic,
+        waiting: Callable[[str | None], None] = lambda _reason: None,
     ) -> None:
         """No broker is asked.
 
@@ -65,6 +66,8 @@ class KafkaSource:
             topics: names, or patterns beginning with ``^``.
             config: see ``consumer_config``.
             monotonic: seconds that never go back.
+            waiting: called before a commit with what would be wrong if the wait for its answer became long, and with None
+                once that has come. If a broker dies meanwhile, librdkafka retries the commit endlessly and silently.
 
         Raises:
             BoxError: ``confluent-kafka`` is missing, or librdkafka refuses the configuration.
@@ -90,7 +93,7 @@ class KafkaSource:
         """An error that came along with messages."""
         self._unreachable: str | None = None
         self._monotonic = monotonic
-        self._committing_since: float | None = None
+        self._waiting = waiting
         self._check_config()
 
     # ── MessageSource ────────────────────────────────────────────────────────────────────────────────
@@ -142,11 +145,6 @@ class KafkaSource:
     def check(self) -> None:
         if self._unreachable is not None:
             raise SourceUnavailable(self._unreachable)
-        # If a broker dies during a commit, librdkafka retries the commit endlessly and silently.
-        since = self._committing_since
-        silent = 0.0 if since is None else self._monotonic() - since
-        if silent > SILENCE:
-            raise SourceUnavailable(f"kafka: no answer to a commit for {silent:.0f} s")
 
     def close(self) -> None:
         consumer, self._consumer = self._consumer, None
@@ -315,7 +313,7 @@ class KafkaSource:
         offsets = [self._offset_of(partition) for partition in wanted]
         if not offsets:
             return
-        self._committing_since = self._monotonic()
+        self._waiting("no answer")
         try:
             answers = consumer.commit(offsets=offsets, asynchronous=False)
         except self._client.exception as error:
@@ -324,7 +322,7 @@ class KafkaSource:
                 return
             raise
         finally:
-            self._committing_since = None
+            self._waiting(None)
         refusal = None
         for answer in answers:
             if answer.error is None:

@@ -24,11 +24,11 @@ def publisher(ledger: Ledger) -> Callable[[str, float, float], None]:
     return publish
 
 
-def missing_publisher(ledger: Ledger) -> Callable[[str, float], None]:
+def missing_publisher(ledger: Ledger) -> Callable[[str, float, float], None]:
     """For a child's ``Health(publish_missing=...)``."""
 
-    def publish(what: str, until: float) -> None:
-        ledger.put({(_MISSING, what): until}, stamp=until)
+    def publish(what: str, since: float, until: float) -> None:
+        ledger.put({(_MISSING, what): until}, stamp=since)
 
     return publish
 
@@ -60,6 +60,6 @@ class ChildProcesses:
     def missing(self, now: float) -> Iterator[str]:
         """What each process needs but cannot reach; its own log gives the reason."""
         for process, numbers in self._ledgers.living().items():
-            for key, (until, _) in numbers.items():
-                if key[0] == _MISSING and now < until:
+            for key, (until, since) in numbers.items():
+                if key[0] == _MISSING and since <= now < until:
                     yield f"{process}: {key[1]} is out of reach"

@@ -13,10 +13,11 @@ import secrets
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from boxengine.adapters.kafka.config import producer_config, without_consumer_settings
-from boxengine.adapters.kafka.consumer import KafkaSource
+from boxengine.adapters.kafka.consumer import SILENCE, KafkaSource
 from boxengine.adapters.kafka.consumer_config import consumer_config
 from boxengine.adapters.kafka.dead_letters import DeadLetterTopic
 from boxengine.adapters.kafka.pool import ProducerPool
@@ -161,7 +162,8 @@ class Consuming:
             config=source.config,
             slot=self._slot(source, number),
         )
-        kafka = KafkaSource(topics=source.topics, config=config)
+        commit = f"kafka (commit of {source.box.label}-{number})"
+        kafka = KafkaSource(topics=source.topics, config=config, waiting=partial(self._report_wait, commit))
         creator = self._items.creator(source.box.name, source.box.type)
         consumer = Consumer(
             source.box,
@@ -209,6 +211,10 @@ class Consuming:
         """A parent's sources ask no broker, so its check of Kafka finds nothing: its child processes report it."""
         if self._health is not None:
             self._health.missing(what, reason)
+
+    def _report_wait(self, what: str, reason: str | None) -> None:
+        if self._health is not None:
+            self._health.missing(what, reason, after=SILENCE)
 
     def _check_kafka(self) -> None:
         for _, _, source in self._consumers:

@@ -83,7 +83,7 @@ class Health:
         check_timeout: timedelta = timedelta(seconds=0.8),
         check_lifetime: timedelta = timedelta(seconds=1),
         publish: Publish | None = None,
-        publish_missing: Callable[[str, float], None] | None = None,
+        publish_missing: Publish | None = None,
         others: OtherProcesses | None = None,
     ) -> None:
         """
@@ -94,7 +94,8 @@ class Health:
                 by default.
             check_lifetime: how long an answer is reused.
             publish: in a child process, passes every progress on to the parent.
-            publish_missing: in a child process, passes on what is missing, and when that expires (monotonic seconds).
+            publish_missing: in a child process, passes on what is missing, from when on, and when that expires (monotonic
+                seconds).
             others: in the parent, its child processes.
         """
         self._clock = clock
@@ -103,8 +104,8 @@ class Health:
         self._publish_missing = publish_missing
         self._others = others
         self._loops: dict[LoopProgress, None] = {}
-        self._missing: dict[str, tuple[str, float]] = {}
-        """By what is missing, the reason and the time at which the report expires."""
+        self._missing: dict[str, tuple[str, float, float]] = {}
+        """By what is missing, the reason, and the times at which the report begins to count and expires."""
         self._stopping = False
         self._checks = [
             _Check(name, run, clock=clock, timeout=check_timeout, lifetime=check_lifetime)
@@ -124,16 +125,21 @@ class Health:
         with self._lock:
             self._loops.pop(progress, None)
 
-    def missing(self, what: str, reason: str | None) -> None:
-        """Reports something needed as out of reach, with the reason, which makes the worker unready; None: it is back."""
-        until = self._clock.monotonic() + MISSING_FOR if reason else 0.0
+    def missing(self, what: str, reason: str | None, *, after: float = 0.0) -> None:
+        """Reports something needed as out of reach, with the reason, which makes the worker unready; None: it is back.
+
+        Args:
+            after: seconds until the report counts. A thread that may wait in vain reports so before it waits.
+        """
+        since = self._clock.monotonic() + after
+        until = since + MISSING_FOR if reason else 0.0
         with self._lock:
             if reason:
-                self._missing[what] = (reason, until)
+                self._missing[what] = (reason, since, until)
             else:
                 self._missing.pop(what, None)
         if self._publish_missing:
-            self._publish_missing(what, until)
+            self._publish_missing(what, since, until)
 
     def stopping(self) -> None:
         """The worker stops: it is no longer ready, and stays alive while its loops finish."""
@@ -169,7 +175,9 @@ class Health:
     def _still_missing(self) -> list[str]:
         now = self._clock.monotonic()
         with self._lock:
-            return [f"{what}: {reason}" for what, (reason, until) in self._missing.items() if now < until]
+            return [
+                f"{what}: {reason}" for what, (reason, since, until) in self._missing.items() if since <= now < until
+            ]
 
 
 class _Check:

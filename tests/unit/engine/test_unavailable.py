@@ -194,6 +194,22 @@ def test_a_parent_is_not_ready_while_a_child_reaches_nobody(tmp_path: Path) -> N
     ledger.close()
 
 
+def test_who_waits_longer_than_announced_is_not_ready_nor_is_its_parent(tmp_path: Path) -> None:
+    clock = ManualClock()
+    ledgers = ProcessLedgers(tmp_path)
+    ledger = Ledger(ledgers.path("1"))
+    child = Ready(clock, publish=publisher(ledger), publish_missing=missing_publisher(ledger))
+    parent = Ready(clock, others=ChildProcesses(ledgers, expected=lambda: ["1"]))
+    child.health.missing("kafka", "no answer", after=5.0)
+    clock.advance(timedelta(seconds=4))
+    assert child.reasons() == parent.reasons() == ()
+    clock.advance(timedelta(seconds=1))
+    assert (child.reasons(), parent.reasons()) == (("kafka: no answer",), ("1: kafka is out of reach",))
+    child.health.missing("kafka", None, after=5.0)
+    assert child.reasons() == parent.reasons() == ()
+    ledger.close()
+
+
 class Heard:
     """Observes outages."""
 
