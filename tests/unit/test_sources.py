@@ -87,6 +87,13 @@ def test_offsets_are_never_committed_before_the_database(key: str) -> None:
         consumer_config(bootstrap_servers="h:1", group="g", config={key: "true"}, slot="0.0")
 
 
+def test_no_partition_is_left_unread_because_its_offset_is_not_valid() -> None:
+    with pytest.raises(BoxError, match=r"auto\.offset\.reset must be earliest or latest"):
+        consumer_config(bootstrap_servers="h:1", group="g", config={"auto.offset.reset": "error"}, slot="0.0")
+    largest = consumer_config(bootstrap_servers="h:1", group="g", config={"auto.offset.reset": "largest"}, slot="0.0")
+    assert largest["auto.offset.reset"] == "largest"
+
+
 def test_the_users_config_goes_over_the_defaults_and_each_static_member_has_its_own_name() -> None:
     own = {"isolation.level": "read_uncommitted", "group.instance.id": "billing-1", "enable.auto.commit": "false"}
     made = consumer_config(bootstrap_servers="h:1", group="g", config=own, slot="0.1")

@@ -41,7 +41,7 @@ def consumer_config(
             ``group.instance.id``, where one is configured, since each member's must be its own.
 
     Raises:
-        BoxError: a setting under which messages would be lost.
+        BoxError: a setting under which messages would be lost, or never read.
     """
     own = dict(config or {})
     wrong = [
@@ -49,6 +49,11 @@ def consumer_config(
     ]
     if wrong:
         raise BoxError(f"kafka: {', '.join(wrong)}: offsets are committed once the messages are stored, never before")
+    if own.get("auto.offset.reset") == "error":
+        raise BoxError(
+            "kafka: auto.offset.reset must be earliest or latest: with error, librdkafka reports a partition without a valid "
+            "offset once, and then leaves it unread"
+        )
     defaults = dict(DEFAULTS)
     if own.get("group.protocol") == "consumer":
         # In this protocol the broker assigns the partitions, and librdkafka refuses a client-side strategy.
