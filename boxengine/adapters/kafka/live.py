@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event, Thread
@@ -47,7 +48,9 @@ class LiveProducer:
         self._all_down = False
         self.handle = client.make_producer({**config, "error_cb": self._complained})
         self._stop = Event()
-        self._taken_back = Event()
+        self._giving_up: deque[Event] = deque()
+        """One for each thread that waits until what it handed over is taken back."""
+        self._ended = False
         self._thread = Thread(target=self._serve, name="boxengine-kafka-reports", daemon=True)
         self._thread.start()
 
@@ -76,11 +79,15 @@ class LiveProducer:
     def retire(self) -> None:
         """Has unsent messages taken back, so that none goes out after it was given up on, and then the producer destroyed.
 
+        Each thread that gives a batch up calls it, since it may have handed messages over after others were taken back.
         Does not wait for a thread of librdkafka's that hangs: that one sends nothing, and when it goes on, it first takes
         back what it holds.
         """
+        taken_back = Event()
+        self._giving_up.append(taken_back)
         self._stop.set()
-        self._taken_back.wait(TAKING_BACK)
+        if not self._ended:
+            taken_back.wait(TAKING_BACK)
 
     def close(self) -> None:
         """Retires it, and gives it a moment to end."""
@@ -90,18 +97,28 @@ class LiveProducer:
     def _serve(self) -> None:
         while not self._stop.is_set():
             self._report()
+        until = time.monotonic() + LAST_REPORTS
+        # What is taken back is reported to those that still wait for it.
+        while self._giving_up or self.users or (len(self.handle) and time.monotonic() < until):
+            self._take_back()
+            self._report()
+        del self.handle
+        self._ended = True
+        for late in tuple(self._giving_up):
+            late.set()
+
+    def _take_back(self) -> None:
+        taken_back = [self._giving_up.popleft() for _ in range(len(self._giving_up))]
+        if not taken_back:
+            return
         try:
             # The first call does not wait, so a thread that hangs keeps no messages that are of no broker yet.
             self.handle.purge(blocking=False)
             self.handle.purge()
         except self._client.raises:
             logger.warning("a Kafka producer could not be purged", exc_info=True)
-        self._taken_back.set()
-        # What was taken back is reported to those that still wait for it.
-        until = time.monotonic() + LAST_REPORTS
-        while self.users or (len(self.handle) and time.monotonic() < until):
-            self._report()
-        del self.handle
+        for each in taken_back:
+            each.set()
 
     def _report(self) -> None:
         with self.breaking():

@@ -142,6 +142,24 @@ def test_a_producer_that_another_thread_still_uses_is_not_destroyed(make: Make, 
     assert_destroyed_by(REPORTS, kafka)
 
 
+def test_each_thread_that_gives_a_batch_up_has_messages_taken_back(make: Make, kafka: HangingKafka) -> None:
+    """One may have handed messages over after those of another were taken back."""
+    kafka.answers["key-1"] = error("_TIMED_OUT")
+    kafka.answers["key-2"] = error("_FATAL", fatal=True)
+    transport = make(delivery_timeout=1)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(transport.call_batch, THREE[:1])
+        eventually(lambda: "key-1" in kafka.produced)
+        transport.call_batch(THREE[1:2])
+        (producer,) = kafka.living
+        assert producer.purged
+        producer.purged = False
+        assert isinstance(waiting.result(PATIENCE)[0], Unavailable)
+        assert producer.purged
+        del producer
+    assert_destroyed_by(REPORTS, kafka)
+
+
 def test_a_producer_that_takes_nothing_back_does_not_keep_its_batch(
     make: Make, kafka: HangingKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
