@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Connection, NestedTransaction, event
+from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from boxengine.adapters.memory.clock import ManualClock
@@ -45,8 +47,8 @@ class MemoryBoxes(TestedBoxes):
 
     ``create_outbox_item`` and the other create functions take any session, or ``None``; ``acreate_outbox_item`` and the other
     asynchronous ones take an asynchronous session, a fake, or ``None``. Items created through a SQLAlchemy
-    ``Session`` or ``Connection`` disappear when it rolls back, also to a savepoint, or is closed without a commit. Nothing is
-    ever written to its database.
+    ``Session`` or ``Connection`` disappear when it rolls back, also to a savepoint, or is closed without a commit, and when the
+    transaction that a session has joined on its connection rolls back. Nothing is ever written to its database.
     A transport that takes ``session=`` needs a database, as ``create_job`` does: see ``DatabaseBoxes``.
 
     Example::
@@ -217,7 +219,7 @@ def _longest_key(model: type | None) -> int:
 
 
 class _Undoing:
-    """Calls back when the transaction or savepoint now open in a session ends without a commit."""
+    """Calls back when the transaction or savepoint now open in a session, or one around it, ends without a commit."""
 
     def watch(self, session: Any, undo: Callable[[], None]) -> None:
         if isinstance(session, scoped_session):
@@ -244,6 +246,9 @@ class _Undoing:
 
         event.listen(session, "after_commit", committed)
         event.listen(session, "after_transaction_end", ended)  # a session that is only closed tells of no rollback
+        joined = _joined(session)
+        if joined is not None:
+            self._watch_connection(joined, undo)
 
     def _watch_connection(self, connection: Connection, undo: Callable[[], None]) -> None:
         if not connection.in_transaction():
@@ -260,6 +265,15 @@ class _Undoing:
 
         event.listen(connection, "rollback", rolled_back)
         event.listen(connection, "rollback_savepoint", to_savepoint)
+
+
+def _joined(session: Session) -> Connection | None:
+    """The connection in whose transaction the session takes part, so that a commit of the session is not the last word."""
+    with suppress(UnboundExecutionError):
+        bind = session.get_bind()
+        if isinstance(bind, Connection) and bind.in_transaction():
+            return bind
+    return None
 
 
 def _innermost(session: Session) -> SessionTransaction | None:

@@ -187,6 +187,35 @@ def test_a_released_savepoint_goes_with_the_one_around_it(boxes: MemoryBoxes, sq
     assert boxes.emitted(OrderOutboxItem) == []
 
 
+@pytest.mark.parametrize("mode", ["conditional_savepoint", "create_savepoint", "rollback_only"])
+def test_what_sessions_in_a_tests_transaction_committed_goes_with_it(
+    boxes: MemoryBoxes, sqlite: Engine, mode: Any
+) -> None:
+    with sqlite.connect() as connection, connection.begin() as whole:
+        with Session(connection, join_transaction_mode=mode) as session, session.begin():
+            place_order(session, 1, "a bicycle")
+        with connection.begin_nested() as savepoint:
+            with Session(connection, join_transaction_mode="create_savepoint") as session, session.begin():
+                place_order(session, 2, "a tandem")
+            savepoint.rollback()
+        scoped = scoped_session(sessionmaker(connection, join_transaction_mode=mode))
+        place_order(scoped, 3, "a unicycle")
+        scoped.commit()
+        assert [item.event_key for item in boxes.emitted(OrderOutboxItem)] == ["1", "3"]
+        whole.rollback()
+    assert boxes.emitted(OrderOutboxItem) == []
+
+
+def test_what_a_session_commits_on_a_connection_without_a_transaction_stays(boxes: MemoryBoxes, sqlite: Engine) -> None:
+    with sqlite.connect() as connection:
+        with Session(connection) as session:
+            place_order(session, 1, "a bicycle")
+            session.commit()
+            place_order(session, 2, "a tandem")
+        connection.begin().rollback()
+    assert [item.event_key for item in boxes.emitted(OrderOutboxItem)] == ["1"]
+
+
 def test_a_drain_delivers_through_the_configured_transport(boxes: MemoryBoxes) -> None:
     place_order(None, 1, "a bicycle")
     drained = boxes.drain()
