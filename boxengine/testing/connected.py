@@ -21,7 +21,7 @@ from boxengine.adapters.memory.rows import Row
 from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.sql.log.tables import log_table
 from boxengine.adapters.sql.sessions.handlers_session import HandlersSession
-from boxengine.adapters.sql.shape.adapting import adapted
+from boxengine.adapters.sql.shape.adapting import adapted, mapped
 from boxengine.adapters.sql.shape.models import box_table
 from boxengine.app.boxes.creating import Model
 from boxengine.domain.box import Box, Storage
@@ -126,11 +126,11 @@ class DatabaseBoxes(TestedBoxes):
         return known
 
     def _find_table(self, connection: Connection, box: Box) -> Table:
-        mapped = getattr(self.pipeline(box.name).model, "__table__", None)
-        table = mapped if isinstance(mapped, Table) else box_table(box.source, MetaData())
+        own = getattr(self.pipeline(box.name).model, "__table__", None)
+        table = own if isinstance(own, Table) else box_table(box.source, MetaData())
         if box.storage is Storage.LOG:
             return log_table(table, box.type)
-        return table if table is mapped else adapted(table, box, connection)
+        return mapped(table, connection) if table is own else adapted(table, box, connection)
 
     def read(self, connection: Connection, box: Box) -> list[Row]:
         """All rows of the box in id order."""

@@ -20,7 +20,7 @@ from boxengine.adapters.sql.creating.size_in_force import SizeInForce, comment
 from boxengine.adapters.sql.dialects.inserts import Inserts, runs
 from boxengine.adapters.sql.log.tables import log_table
 from boxengine.adapters.sql.sessions.callers_connection import callers_connection
-from boxengine.adapters.sql.shape.adapting import adapted
+from boxengine.adapters.sql.shape.adapting import adapted, mapped
 from boxengine.adapters.sql.shape.columns import length_of
 from boxengine.adapters.sql.shape.models import box_table
 from boxengine.adapters.sql.waking.after_commit import send_after_commit
@@ -65,8 +65,9 @@ class SqlRows:
         # In an inbox an item that stepped aside, or that was there before the log was, is known too.
         self._aside = table if logged and box.type is BoxType.INBOX else None
         self._use(log_table(table, box.type) if logged else table)
+        self._modelled = model is not None
         # boxengine made a log box's tables itself, so they need no adapting.
-        self._adapted = logged or model is not None
+        self._adapted = logged
 
     def _use(self, table: Table) -> None:
         """Inserts into this table from now on. Computes once what every row needs to know about it."""
@@ -98,7 +99,7 @@ class SqlRows:
         if not self._size.agreed:
             self._size.demand(lambda: comment(connection, self._marked))
         if not self._adapted:
-            self._use(adapted(self._table, self._box, connection))
+            self._use(self._adapt(connection))
             self._adapted = True
             for position, row in enumerate(rows):
                 check_names(self._box, row, self._columns, position)
@@ -111,6 +112,12 @@ class SqlRows:
             # Not sooner: an engine's json_serializer may store more than Python's json does.
             self._demand_json_options(rows, error)
             raise
+
+    def _adapt(self, connection: Connection) -> Table:
+        """The table as the database has it. A user's class is believed, except about zones."""
+        if self._modelled:
+            return mapped(self._table, connection)
+        return adapted(self._table, self._box, connection)
 
     def _longest_key_in(self, connection: Connection) -> int:
         """How many characters of a key the database's own table takes: its owner may have widened the column."""
