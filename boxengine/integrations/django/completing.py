@@ -10,7 +10,7 @@ from django.db import connections
 from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.making import upgrade
 from boxengine.integrations.django import configuration
-from boxengine.integrations.django.addresses import database_url
+from boxengine.integrations.django.addresses import database_url, has_driver
 
 
 def after_migrate(*, using: str, verbosity: int = 1, stdout: TextIO | None = None, **_options: Any) -> None:
@@ -18,9 +18,7 @@ def after_migrate(*, using: str, verbosity: int = 1, stdout: TextIO | None = Non
 
     On PostgreSQL indexes are made concurrently, so that writers of a table in use are not blocked.
     """
-    try:
-        url = database_url(using)
-    except ImproperlyConfigured:
+    if not has_driver(using):
         return  # a database that no worker uses, such as SQLite in a test
     present = set(connections[using].introspection.table_names())
     boxes = [pipeline.box for pipeline in configuration.boxes(using).resolved.pipelines.values()]
@@ -32,6 +30,11 @@ def after_migrate(*, using: str, verbosity: int = 1, stdout: TextIO | None = Non
         if verbosity >= 1 and stdout is not None:
             stdout.write(f"  boxengine: {text}\n")
 
+    try:
+        url = database_url(using)
+    except ImproperlyConfigured as error:
+        tell(f"cannot add indexes: {error}. Then add them with: manage.py boxengine db upgrade")
+        return
     engine = connect(url, connections=1, patient=True)
     try:
         with engine.connect() as connection:

@@ -46,9 +46,19 @@ def boxes(alias: str | None = None) -> Boxes:
 
 @cache
 def _boxes(alias: str) -> Boxes:
-    environ = {**os.environ, DATABASE: database_url(alias)}
+    environ = {**os.environ, **environment(alias)}
     with configuration_file(alias) as path:
         return Boxes(load_for_creating([path], env=None, environ=environ, cwd=Path.cwd()))
+
+
+def environment(alias: str) -> dict[str, str]:
+    """What the configuration takes from the environment: nothing if ``BOXENGINE`` itself says where the database is.
+
+    Raises:
+        ImproperlyConfigured: no worker can use that database.
+    """
+    named = (given().get("database") or {}).get("url")
+    return {} if named else {DATABASE: database_url(alias)}
 
 
 def main_alias() -> str:

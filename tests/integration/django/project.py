@@ -151,7 +151,7 @@ class DjangoProject:
             **os.environ,
             "REDIS_URL": redis,
             "DJANGO_SETTINGS_MODULE": "settings",
-            "PYTHONPATH": str(folder),
+            "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]),
         }
         self.write("settings.py", SETTINGS.replace("{DATABASES}", repr(databases)))
         self.write("orders/__init__.py", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sqlalchemy import NullPool, create_engine, make_url, text
 
 from tests.eventually import eventually
 from tests.integration.django.project import DjangoProject
@@ -94,6 +95,36 @@ def test_a_box_stands_only_in_the_databases_that_the_routers_allow(fresh: Django
             },
             "mysql+pymysql://ann@/shop?ssl_ca=%2Fca.pem&unix_socket=%2Frun%2Fmysqld.sock",
         ),
+        (
+            {
+                "ENGINE": "django.db.backends.postgresql",
+                "NAME": "",
+                "OPTIONS": {"service": "shop", "passfile": "/pass", "options": "-c x=y", "assume_role": "shop owner"},
+            },
+            "postgresql+psycopg:///?options=-c+x%3Dy+-c+role%3Dshop%5C+owner&passfile=%2Fpass&service=shop",
+        ),
+        (
+            {"ENGINE": "django.db.backends.postgresql", "NAME": None, "HOST": "a,b", "PORT": "5432,5433"},
+            "postgresql+psycopg:///postgres?host=a%2Cb&port=5432%2C5433",
+        ),
+        (
+            {
+                "ENGINE": "django.db.backends.mysql",
+                "OPTIONS": {"read_default_file": "/my.cnf", "init_command": "SET sql_mode='ANSI'", "charset": "latin1"},
+            },
+            "mysql+pymysql:///?charset=utf8mb4&init_command=SET+sql_mode%3D%27ANSI%27&read_default_file=%2Fmy.cnf",
+        ),
+        *(
+            ({"ENGINE": "mysql", "NAME": "shop", "HOST": "db", "OPTIONS": options}, f"mysql+pymysql://db/shop?{query}")
+            for options, query in (
+                ({"ssl_mode": "REQUIRED"}, "ssl_check_hostname=false"),
+                ({"ssl": True}, "ssl_check_hostname=false"),
+                ({"ssl_mode": "DISABLED"}, "ssl_disabled=true"),
+                ({"ssl_mode": "VERIFY_CA", "ssl": {"ca": "ca"}}, "ssl_ca=ca&ssl_check_hostname=false"),
+                ({"ssl_mode": "VERIFY_IDENTITY", "ssl": {"ca": "ca"}}, "ssl_ca=ca&ssl_check_hostname=true"),
+                ({"ssl_ca": "ca", "ssl_disabled": False}, "ssl_ca=ca"),
+            )
+        ),
     ],
 )
 def test_the_address_of_a_database_tells_all_that_a_worker_needs(database: dict[str, object], url: str) -> None:
@@ -101,3 +132,84 @@ def test_the_address_of_a_database_tells_all_that_a_worker_needs(database: dict[
 
     vendor = str(database["ENGINE"]).rpartition(".")[2]
     assert url_of(vendor, database) == url
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"ssl_mode": "VERIFY_IDENTITY"}, "ssl_mode VERIFY_IDENTITY needs a CA"),
+        ({"ssl_mode": "MAYBE"}, "ssl_mode MAYBE is not understood"),
+        ({"ssl": {"ca": "ca", "verify_mode": "optional"}}, "verify_mode cannot be carried over"),
+        ({"ssl": object()}, "only as a dict of files"),
+    ],
+)
+def test_what_cannot_be_carried_over_is_refused(options: dict[str, object], told: str) -> None:
+    from django.core.exceptions import ImproperlyConfigured
+
+    from boxengine.integrations.django.addresses import url_of
+
+    with pytest.raises(ImproperlyConfigured, match=told):
+        url_of("mysql", {"NAME": "shop", "OPTIONS": options})
+
+
+def test_the_mode_of_tls_is_read_from_the_file_with_defaults(tmp_path: Path) -> None:
+    from boxengine.integrations.django.addresses import url_of
+
+    file = tmp_path / "my.cnf"
+    file.write_text("[client]\nssl_mode = VERIFY_CA\nssl-ca = /ca.pem\nskip-auto-rehash\n")
+    assert "ssl_check_hostname=false" in url_of("mysql", {"NAME": "shop", "OPTIONS": {"read_default_file": str(file)}})
+
+
+def test_a_worker_reaches_a_server_of_which_only_a_file_tells(tmp_path: Path, mysql_url: str, redis_url: str) -> None:
+    address = make_url(mysql_url)
+    (tmp_path / "my.cnf").write_text(
+        f"[client]\nhost = {address.host}\nport = {address.port}\nuser = {address.username}\n"
+    )
+    shop = DjangoProject(tmp_path, database=mysql_url, redis=redis_url)
+    with (shop.folder / "settings.py").open("a") as file:
+        file.write(
+            'DATABASES["default"] = {"ENGINE": "django.db.backends.mysql", "NAME": DATABASES["default"]["NAME"],\n'
+            f'    "OPTIONS": {{"read_default_file": "{tmp_path}/my.cnf", "init_command": "SET @told = 1"}}}}\n'
+        )
+    shop.set_up()
+    assert "make the index" in shop.migrated
+    assert "all in order" in shop.manage("boxengine", "db", "check")
+
+
+def test_a_refused_option_is_told_by_djangos_checks_unless_the_worker_has_a_url_of_its_own(
+    tmp_path: Path, mysql_url: str, redis_url: str
+) -> None:
+    shop = DjangoProject(tmp_path, database=mysql_url, redis=redis_url)
+    with (shop.folder / "settings.py").open("a") as file:
+        file.write('DATABASES["default"]["OPTIONS"] = {"ssl": {"verify_mode": None}}\n')
+    told = shop.manage("check", expect=1)
+    assert "boxengine.E001" in told
+    assert "DATABASES['default']: OPTIONS: ssl: verify_mode cannot be carried over" in told
+    with (shop.folder / "settings.py").open("a") as file:
+        file.write(f'BOXENGINE["database"] = {{"url": "{mysql_url}"}}\n')
+    assert "boxengine" not in shop.manage("check")
+
+
+def test_a_worker_takes_on_the_role_that_django_assumes(postgres_url: str) -> None:
+    from boxengine.integrations.django.addresses import url_of
+
+    address = make_url(postgres_url)
+    role = f"shop owner {address.database}"
+    settings = {
+        "NAME": address.database,
+        "USER": address.username,
+        "PASSWORD": address.password,
+        "HOST": address.host,
+        "PORT": address.port,
+        "OPTIONS": {"assume_role": role},
+    }
+    owner, worker = create_engine(postgres_url), create_engine(url_of("postgresql", settings), poolclass=NullPool)
+    with owner.begin() as connection:
+        connection.execute(text(f'CREATE ROLE "{role}"'))
+    try:
+        with worker.connect() as connection:
+            assert connection.scalar(text("SELECT current_user")) == role
+    finally:
+        with owner.begin() as connection:
+            connection.execute(text(f'DROP ROLE "{role}"'))
+        owner.dispose()

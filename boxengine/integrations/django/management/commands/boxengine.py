@@ -22,11 +22,11 @@ class Command(BaseCommand):
         """Passes on everything after ``manage.py boxengine``, including ``--help``, except ``--database ALIAS``."""
         from boxengine.cli.main import run  # noqa: PLC0415 - slow to import, and manage.py looks at every command
         from boxengine.integrations.django import configuration  # noqa: PLC0415
-        from boxengine.integrations.django.addresses import database_url  # noqa: PLC0415
 
         alias, arguments = _database(argv[2:])
         alias = alias or configuration.main_alias()
-        os.environ.setdefault(configuration.DATABASE, database_url(alias))
+        for name, value in configuration.environment(alias).items():
+            os.environ.setdefault(name, value)
         with configuration.configuration_file(alias) as path:
             run(["--config", str(path), *arguments])
 
