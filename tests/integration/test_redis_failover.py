@@ -16,9 +16,11 @@ from boxengine.adapters.redis.connection import connect, takes_no_writes
 from boxengine.adapters.redis.pauses import RedisPauses
 from boxengine.adapters.redis.queue import RedisJobQueue
 from boxengine.adapters.redis.script import Scripts
+from boxengine.adapters.redis.wakeups import RedisNotifier, RedisWakeups
 from boxengine.adapters.system import SystemClock
 from boxengine.embedded import EmbeddedValkey
 from boxengine.errors import QueueUnavailable
+from boxengine.ports import Signal
 from tests.conformance.coordination import TTL, job, make_box, seized
 from tests.eventually import eventually
 from tests.servers.proxy import FaultProxy
@@ -116,6 +118,24 @@ def test_a_master_that_becomes_a_replica_costs_one_call(
     assert seized(queue, BOX, 3).buckets == {3}
 
 
+def hears(wakeups: RedisWakeups, client: redis.Redis) -> bool:
+    """Whether a wake-up that the client publishes arrives."""
+    RedisNotifier(client).notify([Signal("order_outbox_item", 1)])
+    return bool(wakeups.wait(timedelta(milliseconds=50)))
+
+
+def test_who_listens_for_wake_ups_goes_where_the_sentinel_leads_writers(
+    client: redis.Redis, sentinel: EmbeddedSentinel, own_redis: EmbeddedValkey, other: EmbeddedValkey
+) -> None:
+    """The old server is cut off from the others, so that nobody tells it and nobody closes its connections."""
+    wakeups = RedisWakeups(client, clock=SystemClock(), check_interval=timedelta(seconds=1))
+    with redis.Redis.from_url(own_redis.url()) as before, redis.Redis.from_url(other.url()) as after:
+        eventually(lambda: hears(wakeups, before))
+        sentinel.name(other)
+        eventually(lambda: hears(wakeups, after))
+    wakeups.close()
+
+
 @pytest.fixture
 def name(own_redis: EmbeddedValkey) -> Iterator[FaultProxy]:
     """Leads new connections to ``own_redis``, as a name in DNS does, until told otherwise."""
@@ -140,6 +160,27 @@ def test_without_a_sentinel_a_master_that_becomes_a_replica_costs_one_script(
         seized(queue, BOX, 2)
     assert seized(queue, BOX, 3).buckets == {3}
     assert echo(args=["answers"]) == b"answers"
+
+
+def test_who_listens_for_wake_ups_goes_where_a_name_leads_writers(
+    named: redis.Redis, name: FaultProxy, own_redis: EmbeddedValkey, other: EmbeddedValkey
+) -> None:
+    wakeups = RedisWakeups(named, clock=SystemClock(), check_interval=timedelta(seconds=1))
+    with redis.Redis.from_url(own_redis.url()) as before, redis.Redis.from_url(other.url()) as after:
+        eventually(lambda: hears(wakeups, before))
+        name.lead_new_to(other.url())
+        eventually(lambda: hears(wakeups, after))
+    wakeups.close()
+
+
+def test_who_may_not_ask_which_server_it_is_hears_of_wake_ups(own_redis: EmbeddedValkey) -> None:
+    with redis.Redis.from_url(own_redis.url()) as admin:
+        admin.acl_setuser("lean", enabled=True, nopass=True, categories=["+@all"], commands=["-info"], channels=["*"])
+        address = own_redis.url().replace("redis://", "redis://lean:x@")
+        with connect(address) as client:
+            wakeups = RedisWakeups(client, clock=SystemClock(), check_interval=timedelta(seconds=1))
+            eventually(lambda: hears(wakeups, admin))
+            wakeups.close()
 
 
 def test_it_costs_one_command_where_commands_have_connections_of_the_pool(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +22,7 @@ from redis.exceptions import (
     TimeoutError,  # noqa: A004 - as redis-py has it
 )
 from redis.retry import Retry
-from redis.sentinel import Sentinel
+from redis.sentinel import Sentinel, SentinelConnectionPool
 
 from boxengine.errors import BoxError, QueueUnavailable
 
@@ -145,6 +145,17 @@ def takes_no_writes(error: RedisError) -> bool:
     """
     told = str(error)
     return isinstance(error, ReadOnlyError) or "READONLY" in told or "UNBLOCKED" in told
+
+
+def server_of(client: redis.Redis) -> str | None:
+    """The run id of the server that the client calls, behind Sentinels of the one that they name; None if nobody tells."""
+    pool = client.connection_pool
+    with suppress(RedisError, OSError):
+        if isinstance(pool, SentinelConnectionPool):
+            pool.get_master_address()  # type: ignore[no-untyped-call]  # closes unused connections to another one
+        told: Any = client.info("server")
+        return str(told["run_id"]) if "run_id" in told else None
+    return None
 
 
 def _refuses_scripts(error: RedisError) -> bool:

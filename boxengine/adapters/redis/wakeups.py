@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable
 from datetime import timedelta
 from threading import Event, Lock
@@ -11,15 +12,16 @@ from typing import Any
 import redis
 from redis.client import PubSub
 from redis.exceptions import ConnectionError as ConnectionBroken
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
-from boxengine.adapters.redis.connection import translated
+from boxengine.adapters.redis.connection import server_of, translated
 from boxengine.ports import Clock, Signal
 
 CHANNEL = "boxengine:wakeups"
 """Publish/subscribe knows no databases: applications that share a server and box names should each have their own."""
 
 _SIGNALS_PER_WAIT = 1000  # A flood of commits must not keep the listener from handing on what it has.
+_SILENCES_PER_LOOK = 3  # Sentinels that are all dead keep the listener waiting at each look.
 _LONGEST_READ = 1.0  # Seconds until a close is noticed when the server is too dead to answer the farewell.
 
 
@@ -53,7 +55,8 @@ class RedisWakeups:
         client: from ``connect``; the subscription keeps one connection of its own.
         clock: measures waits and silence.
         channel: that of the writers' ``RedisNotifier``.
-        check_interval: after so much silence the server is asked for a sign of life; after as long again it is dead.
+        check_interval: after so much silence the server is asked for a sign of life; after as long again it is dead. After three
+            times as long the listener looks whether writers are led to another server, as after a failover, and goes there.
     """
 
     reliable: bool = False
@@ -75,6 +78,9 @@ class RedisWakeups:
         self._subscription: PubSub | None = None
         self._heard_at = 0.0
         self._asked_at = 0.0
+        self._looked_at = 0.0
+        self._server: str | None = None
+        """The run id of the subscription's server, if its user may ask for it."""
 
     def wait(self, timeout: timedelta) -> list[Signal]:
         """Blocks until at least one signal came or the time is over; at once empty when closed.
@@ -88,7 +94,7 @@ class RedisWakeups:
                 return []
             try:
                 with translated("listen for wake-ups", self._client):
-                    return self._listen(self._subscription or self._subscribe(), deadline)
+                    return self._listen(deadline)
             except BaseException:
                 self._disconnect()
                 raise
@@ -107,13 +113,32 @@ class RedisWakeups:
                 subscription.close()
 
     def _subscribe(self) -> PubSub:
-        self._subscription = self._client.pubsub()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
-        self._subscription.subscribe(self._channel)
-        self._heard_at = self._asked_at = self._clock.monotonic()
-        return self._subscription
+        subscription: PubSub = self._client.pubsub()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+        self._subscription = subscription
+        self._server = self._server_at(subscription)
+        subscription.subscribe(self._channel)
+        self._heard_at = self._asked_at = self._looked_at = self._clock.monotonic()
+        return subscription
 
-    def _listen(self, subscription: PubSub, deadline: float) -> list[Signal]:
+    def _server_at(self, subscription: PubSub) -> str | None:
+        """Asks before it subscribes: afterwards the connection takes hardly any commands."""
+        patience = self._client.connection_pool.connection_kwargs.get("socket_timeout") or _LONGEST_READ
+        subscription.execute_command("INFO", "server")  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+        try:
+            answer = subscription.parse_response(block=False, timeout=patience)  # type: ignore[no-untyped-call]
+        except ResponseError:
+            return None
+        if answer is None:
+            raise ConnectionBroken("no sign of life from the server")
+        found = re.search(rb"run_id:(\w+)", answer)
+        return found[1].decode() if found else None
+
+    def _listen(self, deadline: float) -> list[Signal]:
+        subscription = self._subscription or self._subscribe()
         while not self._closed.is_set():
+            if self._is_left_behind():
+                self._disconnect()
+                subscription = self._subscribe()
             remaining = deadline - self._clock.monotonic()
             message = subscription.get_message(timeout=min(max(remaining, 0.0), _LONGEST_READ))
             if message is not None:
@@ -148,6 +173,14 @@ class RedisWakeups:
         if now - max(self._heard_at, self._asked_at) > self._check_interval:
             self._asked_at = now
             subscription.ping()
+
+    def _is_left_behind(self) -> bool:
+        """Whether writers are led to another server. One that was replaced keeps its connections, and may hear of nothing."""
+        now = self._clock.monotonic()
+        if self._server is None or now - self._looked_at <= _SILENCES_PER_LOOK * self._check_interval:
+            return False
+        self._looked_at = now
+        return server_of(self._client) not in (None, self._server)
 
     def _disconnect(self) -> None:
         self.reliable = False
