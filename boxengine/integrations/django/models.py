@@ -13,6 +13,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from boxengine.domain.box import BoxType
+from boxengine.integrations.django.moments import MomentField
 
 
 class _BoxItem(models.Model):
@@ -36,10 +37,10 @@ class _BoxItem(models.Model):
     payload = models.BinaryField()
     errors_count = models.IntegerField(default=0, db_default=0)
     error_log = models.TextField(null=True, blank=True)
-    processed_at = models.DateTimeField(null=True, blank=True)
-    created_at = models.DateTimeField(db_default=Now())
-    updated_at = models.DateTimeField(db_default=Now())
-    available_at = models.DateTimeField(null=True, blank=True)
+    processed_at = MomentField(null=True, blank=True)
+    created_at = MomentField(db_default=Now())
+    updated_at = MomentField(db_default=Now())
+    available_at = MomentField(null=True, blank=True)
     dedup_key = models.CharField(max_length=255, null=True, blank=True)
 
     box_type: ClassVar[BoxType]
@@ -74,7 +75,7 @@ class TaskItem(OutboxItem):
 
     return_value = models.JSONField(null=True, blank=True)
     """What the task returned."""
-    started_at = models.DateTimeField(null=True, blank=True)
+    started_at = MomentField(null=True, blank=True)
     """When the attempt that succeeded started."""
 
     class Meta:

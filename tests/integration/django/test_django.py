@@ -167,21 +167,59 @@ def test_mistakes_are_told(fresh: DjangoProject) -> None:
     assert printed.count("available_at: expected a datetime with a zone") == 2
 
 
-def test_without_use_tz_moments_have_no_zone_and_are_in_djangos(project: DjangoProject) -> None:
-    settings = (project.folder / "settings.py").read_text()
-    project.write("settings.py", settings.replace("USE_TZ = True", 'USE_TZ = False\nTIME_ZONE = "Asia/Tokyo"'))
-    printed = project.python(
+def test_without_use_tz_moments_are_in_djangos_zone_and_the_worker_knows_them(each_project: DjangoProject) -> None:
+    settings = (each_project.folder / "settings.py").read_text()
+    each_project.write("settings.py", settings.replace("USE_TZ = True", 'USE_TZ = False\nTIME_ZONE = "Asia/Tokyo"'))
+    printed = each_project.python(
         """
-    from datetime import datetime
-    from django.db import connection
+    from datetime import UTC, datetime, timedelta
 
-    create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", available_at=datetime(2026, 1, 31, 12))
+    from django.db import connection
+    from django.db.models import Max
+
+    local, zoned = datetime(2026, 1, 31, 12), datetime(2026, 1, 31, 4, tzinfo=UTC)
+    for moment in (local, zoned):
+        create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", available_at=moment)
+    zone = "AT TIME ZONE 'UTC'" if connection.vendor == "postgresql" else ""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT available_at AT TIME ZONE 'UTC' FROM orders_orderoutboxitem")
-        print(cursor.fetchone()[0].isoformat())
+        cursor.execute(f"SELECT available_at {zone} FROM orders_orderoutboxitem ORDER BY id")
+        print("stored", *[each.isoformat() for each, in cursor.fetchall()])
+    items = OrderOutboxItem.objects.order_by("pk")
+    print("read", *[each.available_at.isoformat() for each in items])
+    print("found", items.filter(available_at__lte=local).count(), items.aggregate(Max("available_at")))
+    print("new", all(abs(datetime.now() - each.created_at) < timedelta(minutes=5) for each in items))
     """
     )
-    assert "2026-01-31T03:00:00" in printed
+    assert "stored 2026-01-31T03:00:00 2026-01-31T04:00:00" in printed
+    assert "read 2026-01-31T12:00:00 2026-01-31T13:00:00" in printed
+    assert "found 1 {'available_at__max': datetime.datetime(2026, 1, 31, 13, 0)}" in printed
+    assert "new True" in printed
+    assert "No changes detected" in each_project.manage("makemigrations", "--check", "--dry-run")
+
+
+def test_on_mysql_moments_are_in_utc_whatever_zone_djangos_connection_is_set_to(mariadb_project: DjangoProject) -> None:
+    with (mariadb_project.folder / "settings.py").open("a") as file:
+        file.write('DATABASES["default"]["TIME_ZONE"] = TIME_ZONE = "Asia/Tokyo"\n')
+    printed = mariadb_project.python(
+        """
+    from datetime import UTC, datetime
+    from zoneinfo import ZoneInfo
+
+    from django.db import connection
+    from django.db.models.functions import TruncDay
+
+    create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", available_at=datetime(2026, 1, 31, 4, 30, tzinfo=UTC))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT available_at FROM orders_orderoutboxitem")
+        print("stored", cursor.fetchone()[0].isoformat())
+    print("read", OrderOutboxItem.objects.get().available_at.isoformat())
+    field, day = OrderOutboxItem._meta.get_field("available_at"), datetime(2026, 1, 31, tzinfo=ZoneInfo("Asia/Tokyo"))
+    print("truncated", field.from_db_value(day, TruncDay("available_at"), connection) == day)
+    """
+    )
+    assert "truncated True" in printed
+    assert "stored 2026-01-31T04:30:00" in printed
+    assert "read 2026-01-31T04:30:00+00:00" in printed
 
 
 def test_a_wrong_configuration_is_found_by_djangos_checks(fresh: DjangoProject) -> None:

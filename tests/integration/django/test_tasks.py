@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.eventually import eventually
@@ -190,3 +192,32 @@ def test_a_backend_without_a_model_of_tasks_is_found_by_djangos_checks(fresh: Dj
     assert "Order is none" in fresh.manage("check", expect=1)
     fresh.configure(SETTINGS.replace('"OPTIONS": {"model": "orders.Task"},', ""))
     assert "boxengine.E003" in fresh.manage("check", expect=1)
+
+
+def test_without_use_tz_a_task_and_those_who_read_its_result_have_moments_in_djangos_zone(
+    tmp_path: Path, mysql_url: str, redis_url: str
+) -> None:
+    shop = _written(DjangoProject(tmp_path, database=mysql_url, redis=redis_url))
+    settings = (shop.folder / "settings.py").read_text()
+    shop.write("settings.py", settings.replace("USE_TZ = True", 'USE_TZ = False\nTIME_ZONE = "Asia/Tokyo"'))
+    with (shop.folder / "orders/tasks.py").open("a") as file:
+        file.write(
+            "\n\n@task(takes_context=True)\ndef age(context):\n"
+            "    from django.utils import timezone\n"
+            "    return (timezone.now() - context.task_result.enqueued_at).total_seconds()\n"
+        )
+    shop.set_up()
+    shop.python("tasks.age.using(run_after=timezone.now() - timedelta(hours=1)).enqueue()", head=HEAD)
+    with shop.worker():
+        eventually(lambda: "status 2" in shop.python("print('status', Task.objects.get().status)", head=HEAD))
+    printed = shop.python(
+        """
+    read = tasks.age.get_result(str(Task.objects.get().pk))
+    age = timezone.now() - read.enqueued_at
+    print("order", read.enqueued_at <= read.started_at <= read.finished_at)
+    print("ages", 0 <= read.return_value < 3600, timedelta(0) <= age < timedelta(hours=1))
+    """,
+        head=HEAD,
+    )
+    assert "order True" in printed
+    assert "ages True True" in printed

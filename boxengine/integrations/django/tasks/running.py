@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from traceback import format_exception
 from typing import Any
 
+from django.utils import timezone
 from sqlalchemy import JSON, DateTime, column, table, update
 from sqlalchemy.orm import Session
 
@@ -14,6 +15,7 @@ from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
 from boxengine.engine.attempt import LONGEST_REASON, ends_the_worker, text_of
 from boxengine.errors import Unavailable
+from boxengine.integrations.django.moments import as_django_has_it
 from boxengine.integrations.django.tasks.framework import (
     TaskContext,
     TaskError,
@@ -49,11 +51,11 @@ class RunTask:
             args=given["args"],
             kwargs=given["kwargs"],
             backend=given["backend"],
-            enqueued_at=item.created_at,
+            enqueued_at=as_django_has_it(item.created_at),
             status=TaskResultStatus.RUNNING,
             attempts=item.errors_count + 1,
-            started_at=started_at,
-            last_attempted_at=started_at,
+            started_at=as_django_has_it(started_at),
+            last_attempted_at=as_django_has_it(started_at),
         )
         backend = type(task.get_backend())
         task_started.send(backend, task_result=result)
@@ -101,6 +103,6 @@ def _failed(error: BaseException, item: Item, result: Any, backend: type[Any]) -
 
 def _finish(backend: type[Any], result: Any, status: Any) -> None:
     """Sends ``task_finished``. Receivers run before the commit: one that must not see a task twice checks the result's id."""
-    object.__setattr__(result, "finished_at", datetime.now(UTC))
+    object.__setattr__(result, "finished_at", timezone.now())
     object.__setattr__(result, "status", status)
     task_finished.send(backend, task_result=result)
