@@ -13,6 +13,7 @@ from tests.conftest import ServerLookup
 
 RULES = Path(__file__).parents[2] / "boxengine" / "kits" / "monitoring" / "alerts.yml"
 BOX = 'type="outbox", name="order_outbox_item"'
+JOBS = 'type="job", name="report_job"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,25 @@ CASES = [
         {
             f"outbox_oldest_pending_age_seconds{{{BOX}}}": "0x3 stale _x20 0x20"
         },  # the workers are gone, and started again
+        quiet=8,
+        rings=10,
+        stopped=26,
+        labels={},
+    ),
+    Case(
+        "OutboxNobodyMeasures",  # a worker of long jobs alone: none of its boxes has pending items; then it is gone
+        {f"queue_running_workers{{{JOBS}}}": "1x20 stale _x20 1x20"},
+        quiet=18,
+        rings=28,
+        stopped=44,
+        labels={},
+    ),
+    Case(
+        "OutboxNobodyMeasures",  # the workers of long jobs go on
+        {
+            f"outbox_oldest_pending_age_seconds{{{BOX}}}": "0x3 stale _x20 0x20",
+            f"queue_running_workers{{{JOBS}}}": "1x60",
+        },
         quiet=8,
         rings=10,
         stopped=26,

@@ -20,7 +20,7 @@ from tests.conftest import ServerLookup
 from tests.unit.telemetry.samples import BOX, EVENTS
 
 ROOT = Path(__file__).parents[3]
-METRIC = re.compile(r"\b(?:outbox|box_worker|box_consumer)_[a-z_]+\b")
+METRIC = re.compile(r"\b(?:outbox|box_worker|box_consumer|queue)_[a-z_]+\b")
 
 
 @pytest.fixture(scope="module")
