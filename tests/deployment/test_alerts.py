@@ -34,6 +34,11 @@ def _of_box(**more: str) -> dict[str, str]:
     return {"type": "outbox", "name": "order_outbox_item", **more}
 
 
+def _now_and_then(*values: int) -> str:
+    """A value each four minutes; between them the process is down."""
+    return " ".join(f"{value} stale _x2" for value in values)
+
+
 MEASURED = {f"outbox_oldest_pending_age_seconds{{{BOX}}}": "0x60"}
 CASES = [
     Case(
@@ -44,6 +49,25 @@ CASES = [
         },
         quiet=9,
         rings=12,
+        stopped=22,
+        labels=_of_box(),
+    ),
+    Case(
+        "OutboxOldestPendingTooOld",  # an item kills each worker within a minute; it is discarded after 40 minutes
+        {f"outbox_oldest_pending_age_seconds{{{BOX}}}": _now_and_then(*range(0, 2400, 240)) + " 0x20"},
+        quiet=9,
+        rings=16,
+        stopped=42,
+        labels=_of_box(),
+    ),
+    Case(
+        "OutboxOldestPendingTooOld",  # a worker dies with old items; the one that takes over delivers them, and later ones wait
+        {
+            f'outbox_oldest_pending_age_seconds{{{BOX}, instance="dead"}}': "0 400 stale",
+            f'outbox_oldest_pending_age_seconds{{{BOX}, instance="next"}}': "_x3 0x6 900x10 0x20",
+        },
+        quiet=9,
+        rings=16,
         stopped=22,
         labels=_of_box(),
     ),
@@ -93,6 +117,14 @@ CASES = [
         quiet=6,
         rings=12,
         stopped=24,
+        labels=_of_box(),
+    ),
+    Case(
+        "OutboxNoDelivery",  # an item kills each worker within a minute; it is discarded after 40 minutes
+        {f"outbox_oldest_pending_age_seconds{{{BOX}}}": _now_and_then(*range(0, 2400, 240)) + " 0x20"},
+        quiet=5,
+        rings=8,
+        stopped=42,
         labels=_of_box(),
     ),
     Case(
@@ -189,6 +221,18 @@ CASES = [
         quiet=12,
         rings=15,
         stopped=25,
+        labels=_of_box(topic="orders"),
+    ),
+    Case(
+        "BoxConsumerLag",  # the consumer dies again and again; of two partitions, together, too many messages wait
+        {
+            **MEASURED,
+            f'box_consumer_lag_messages{{{BOX}, topic="orders", partition="0"}}': _now_and_then(*[6000] * 8) + " 5x20",
+            f'box_consumer_lag_messages{{{BOX}, topic="orders", partition="1"}}': _now_and_then(*[6000] * 8) + " 5x20",
+        },
+        quiet=8,
+        rings=15,
+        stopped=34,
         labels=_of_box(topic="orders"),
     ),
     Case(
