@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from tests.conftest import ServerLookup
+from tests.deployment.dashboard import queries
 
 RULES = Path(__file__).parents[2] / "boxengine" / "kits" / "monitoring" / "alerts.yml"
 BOX = 'type="outbox", name="order_outbox_item"'
@@ -298,11 +299,36 @@ def test_every_alert_rings_for_its_cause_and_stops_after_the_remedy(
     for rule in bare["groups"][0]["rules"]:
         del rule["annotations"]  # their values are for people; what is compared are labels
     (tmp_path / "alerts.yml").write_text(yaml.safe_dump(bare))
-    (tmp_path / "test.yml").write_text(
+    _pass(tests, tmp_path, server_lookup)
+
+
+def test_the_dashboard_counts_the_first_outage_of_a_worker(tmp_path: Path, server_lookup: ServerLookup) -> None:
+    (query,) = (query for query in queries() if "box_worker_outages_total" in query)
+    outages = {"a": "_x5 1x100", "b": "3x75 4x100"}  # one that appears with its first outage, and one with another
+    told = [("30m", 1.0), ("100m", 0.0)], [("70m", 0.0), ("100m", 1.0)]
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [
+                {"series": f'box_worker_outages_total{{what="database", instance="{name}"}}', "values": outages[name]}
+            ],
+            "promql_expr_test": [
+                {"expr": query, "eval_time": when, "exp_samples": [{"labels": '{what="database"}', "value": value}]}
+                for when, value in values
+            ],
+        }
+        for name, values in zip(outages, told, strict=True)
+    ]
+    (tmp_path / "alerts.yml").write_text("groups: []")
+    _pass(tests, tmp_path, server_lookup)
+
+
+def _pass(tests: list[dict[str, Any]], folder: Path, server_lookup: ServerLookup) -> None:
+    (folder / "test.yml").write_text(
         yaml.safe_dump({"rule_files": ["alerts.yml"], "evaluation_interval": "1m", "tests": tests})
     )
     promtool = server_lookup("promtool").address
     done = subprocess.run(
-        [promtool, "test", "rules", "test.yml"], cwd=tmp_path, check=False, capture_output=True, text=True
+        [promtool, "test", "rules", "test.yml"], cwd=folder, check=False, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
