@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry
 
 from boxengine.adapters.system import SystemClock
+from boxengine.adapters.telemetry import families
 from boxengine.adapters.telemetry.ledger import ProcessLedgers
 from boxengine.adapters.telemetry.progress import ChildProcesses
 from boxengine.adapters.telemetry.prometheus import NumbersCollector
@@ -97,7 +98,7 @@ class Supervisor:
                 f"--processes needs a writable temporary folder, set TMPDIR to one: {error.strerror or error}"
             ) from error
         with shared as folder:
-            ledgers = ProcessLedgers(Path(folder))
+            ledgers = ProcessLedgers(Path(folder), added=families.ADDED)
             health = self._health(others=ChildProcesses(ledgers, expected=self._expected))
             loop = health.loop("supervisor", limit=timedelta(seconds=10))
             registry = CollectorRegistry()

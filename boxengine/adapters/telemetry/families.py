@@ -38,6 +38,8 @@ class Family:
     lifetime: float = math.inf
     """Seconds for which a gauge is shown. Only one of many workers measures such a gauge. When it stops measuring, its last
     value must disappear soon."""
+    of_each: bool = False
+    """Whether each process has a value of its own. What a worker of several processes shows is their sum."""
 
 
 BOX = ("type", "name", "owner")
@@ -82,8 +84,10 @@ def _counter(name: str, labels: tuple[str, ...], text: str) -> Family:
     return Family(name, Kind.COUNTER, labels, text)
 
 
-def _gauge(name: str, labels: tuple[str, ...], text: str, *, lifetime: float = math.inf) -> Family:
-    return Family(name, Kind.GAUGE, labels, text, lifetime=lifetime)
+def _gauge(
+    name: str, labels: tuple[str, ...], text: str, *, lifetime: float = math.inf, of_each: bool = False
+) -> Family:
+    return Family(name, Kind.GAUGE, labels, text, lifetime=lifetime, of_each=of_each)
 
 
 def _histogram(name: str, labels: tuple[str, ...], text: str, bounds: tuple[float, ...]) -> Family:
@@ -210,11 +214,19 @@ JOBS_ENDED = _counter(
 JOBS_REAPED = _counter(
     "queue_jobs_reaped", (*BOX, "state"), "Long jobs taken away from workers that fell silent: requeued or lost."
 )
-JOBS_IN_PROGRESS = _gauge("queue_tasks_in_progress", BOX, "Long jobs that a worker runs.", lifetime=MEASURED)
-JOB_PROCESSORS = _gauge("queue_running_job_processors", BOX, "Threads of a worker for long jobs.", lifetime=MEASURED)
-JOB_WORKERS = _gauge("queue_running_workers", BOX, "1 while a worker process serves the box.", lifetime=MEASURED)
+JOBS_IN_PROGRESS = _gauge(
+    "queue_tasks_in_progress", BOX, "Long jobs that a worker runs.", lifetime=MEASURED, of_each=True
+)
+JOB_PROCESSORS = _gauge(
+    "queue_running_job_processors", BOX, "Threads of a worker for long jobs.", lifetime=MEASURED, of_each=True
+)
+JOB_WORKERS = _gauge(
+    "queue_running_workers", BOX, "Worker processes that serve the box.", lifetime=MEASURED, of_each=True
+)
 
 ALL = tuple(value for value in tuple(globals().values()) if isinstance(value, Family))
+ADDED = frozenset(family.name for family in ALL if family.of_each)
+"""Names of those gauges whose values are added up over the processes of a worker."""
 
 
 def expose(readings: Mapping[Key, Reading], *, now: float) -> Iterator[Metric]:

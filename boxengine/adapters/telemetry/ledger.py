@@ -14,7 +14,7 @@ from __future__ import annotations
 import mmap
 import struct
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -120,9 +120,14 @@ class Ledger:
 class ProcessLedgers:
     """The ledgers of all processes of a worker, in one folder that belongs to the parent."""
 
-    def __init__(self, folder: Path) -> None:
-        """``folder`` exists and is empty."""
+    def __init__(self, folder: Path, *, added: Collection[str] = ()) -> None:
+        """
+        Args:
+            folder: exists and is empty.
+            added: the metrics whose values are added up, too, over living processes.
+        """
         self._folder = folder
+        self._added = added
         self._lock = threading.Lock()
         self._retired: dict[Key, Reading] = {}
 
@@ -131,11 +136,11 @@ class ProcessLedgers:
         return self._folder / f"{name}.ledger"
 
     def retire(self, name: str) -> None:
-        """Called once the process is gone: its numbers are kept, its file is not."""
+        """Called once the process is gone. Its counts and latest values are kept, its file and its part in sums of values not."""
         path = self.path(name)
         with self._lock:
             if path.exists():
-                _merge(self._retired, _read_file(path))
+                self._merge(self._retired, (each for each in _read_file(path) if each[0][0] not in self._added))
                 path.unlink()
 
     def living(self) -> dict[str, dict[Key, Reading]]:
@@ -148,23 +153,22 @@ class ProcessLedgers:
         with self._lock:
             merged = dict(self._retired)
             for path in sorted(self._folder.glob("*.ledger")):
-                _merge(merged, _read_file(path))
+                self._merge(merged, _read_file(path))
         return merged
+
+    def _merge(self, into: dict[Key, Reading], readings: Iterable[tuple[Key, Reading]]) -> None:
+        for key, reading in readings:
+            known = into.get(key)
+            if known is None:
+                into[key] = reading
+            elif (reading.stamp == 0.0 and known.stamp == 0.0) or key[0] in self._added:
+                into[key] = Reading(known.value + reading.value, max(known.stamp, reading.stamp))
+            elif reading.stamp >= known.stamp:
+                into[key] = reading
 
 
 def _aligned(position: int) -> int:
     return (position + 7) & ~7
-
-
-def _merge(into: dict[Key, Reading], readings: Iterator[tuple[Key, Reading]]) -> None:
-    for key, reading in readings:
-        known = into.get(key)
-        if known is None:
-            into[key] = reading
-        elif reading.stamp == 0.0 and known.stamp == 0.0:
-            into[key] = Reading(known.value + reading.value, 0.0)
-        elif reading.stamp >= known.stamp:
-            into[key] = reading
 
 
 def _read_file(path: Path) -> Iterator[tuple[Key, Reading]]:

@@ -15,8 +15,9 @@ from boxengine.adapters.telemetry.prometheus import NumbersCollector, Prometheus
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settlement
 from boxengine.ports import Consumed, Observer, events
+from boxengine.ports.jobs import JobLoad
 from tests.unit.meter import Meter
-from tests.unit.telemetry.samples import BOX, CIRCUIT, item
+from tests.unit.telemetry.samples import BOX, CIRCUIT, JOB_BOX, item
 
 LABELS = {"type": "outbox", "name": "shop-order_outbox_item", "owner": "shop-team"}
 
@@ -285,6 +286,31 @@ def test_one_scrape_of_the_parent_is_exact_over_living_and_dead_processes(tmp_pa
     ledgers.retire("two")
     check()
     first.close()
+
+
+def test_the_load_of_long_jobs_is_that_of_all_living_processes_together(tmp_path: Path) -> None:
+    ledgers, clock, registry = ProcessLedgers(tmp_path, added=families.ADDED), ManualClock(), CollectorRegistry()
+    registry.register(NumbersCollector(ledgers, clock=clock))
+    own = {name: Ledger(ledgers.path(name)) for name in ("one", "two")}
+    observers = {name: PrometheusObserver(clock=clock, partitions=4, ledger=ledger) for name, ledger in own.items()}
+    observers["one"].see(JobLoad(JOB_BOX, running=3, threads=4))
+    clock.advance(timedelta(seconds=1))
+    observers["two"].see(JobLoad(JOB_BOX, running=1, threads=4))
+
+    def load() -> list[float | None]:
+        names = "queue_tasks_in_progress", "queue_running_job_processors", "queue_running_workers"
+        return [
+            registry.get_sample_value(name, {"type": "job", "name": JOB_BOX.label, "owner": "analytics"})
+            for name in names
+        ]
+
+    assert load() == [4, 8, 2]
+    own["one"].close()
+    ledgers.retire("one")
+    assert load() == [1, 4, 1], "what the dead process ran runs no more"
+    clock.advance(timedelta(seconds=61))
+    assert load() == [None, None, None]
+    own["two"].close()
 
 
 def test_an_item_of_a_batch_costs_few_instructions_to_count(observer: PrometheusObserver) -> None:
