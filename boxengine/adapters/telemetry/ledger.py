@@ -6,7 +6,7 @@ process that is killed loses none, and no counter goes back when its successor s
 the same ledger is in anonymous memory.
 
 The file: 8 bytes with the length in use, then records of key (length, text, padding to 8 bytes), value and
-time stamp. Records are only ever added, and a value is one aligned 8-byte write, so a reader needs no lock.
+time stamp. Records are only ever added, and a length or value is one aligned 8-byte write, so a reader needs no lock.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class Ledger:
         self._file = path.open("x+b") if path else None
         self._memory = self._map(_FIRST_SIZE)
         self._numbers = memoryview(self._memory).cast("d")
+        self._length = memoryview(self._memory).cast("Q")
         self._publish_length()
 
     def add(self, amounts: Mapping[Key, float]) -> None:
@@ -77,6 +78,7 @@ class Ledger:
         """Frees the mapping; the file stays, with all its numbers."""
         with self._lock:
             self._numbers.release()
+            self._length.release()
             self._memory.close()
             if self._file:
                 self._file.close()
@@ -104,7 +106,9 @@ class Ledger:
         if self._file is None:
             self._memory[: self._used] = old[: self._used]
         self._numbers.release()
+        self._length.release()
         self._numbers = memoryview(self._memory).cast("d")
+        self._length = memoryview(self._memory).cast("Q")
         old.close()
 
     def _map(self, size: int) -> mmap.mmap:
@@ -114,7 +118,8 @@ class Ledger:
         return mmap.mmap(self._file.fileno(), size)
 
     def _publish_length(self) -> None:
-        _USED.pack_into(self._memory, 0, self._used)
+        # Not with pack_into(), which writes zeros first: a reader would see a ledger without numbers.
+        self._length[0] = self._used
 
 
 class ProcessLedgers:

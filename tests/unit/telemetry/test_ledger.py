@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import subprocess
 import sys
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -127,3 +129,32 @@ def test_a_reader_sees_a_growing_ledger_only_ever_go_up(tmp_path: Path) -> None:
             before = total
     assert child.returncode == 0
     assert sum(reading.value for reading in ledgers.read().values()) == 20000
+
+
+def test_the_length_of_a_growing_ledger_is_never_seen_shorter(tmp_path: Path) -> None:
+    """The parent would take that for a process without numbers, and Prometheus for counters that begin anew."""
+    program = (
+        "import sys, pathlib\n"
+        "from boxengine.adapters.telemetry.ledger import Ledger\n"
+        "ledger = Ledger(pathlib.Path(sys.argv[1]))\n"
+        "print('open', flush=True)\n"
+        "for number in range(100_000): ledger.add({('sent', str(number)): 1})\n"
+        "ledger.close()\n"
+    )
+    path = tmp_path / "one.ledger"
+    child = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE)
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline().strip() == b"open"
+        with (
+            path.open("rb") as file,
+            mmap.mmap(file.fileno(), 8, access=mmap.ACCESS_READ) as memory,
+            memoryview(memory).cast("Q") as length,
+        ):
+            before = 0
+            while child.poll() is None:
+                seen = [before, *(length[0] for _ in range(10_000))]
+                shorter = [later for earlier, later in pairwise(seen) if later < earlier]
+                assert not shorter
+                before = seen[-1]
+    assert child.returncode == 0
