@@ -13,8 +13,9 @@ def log_jobs(event: JobEvent) -> None:
     """What a person should know; an end that was expected is no line."""
     match event:
         case JobEnded(box=box, end="lost"):
-            message = "a job's lease was over before its handler had ended; another attempt begins, if one is left"
-            logger.warning(message, extra={"box": box.name, "seconds": round(event.seconds, 1)})
+            message = "a job's lease was over before its handler had ended (attempt %d); another begins, if one is left"
+            tags: dict[str, object] = {"box": box.name, "job": event.job, "seconds": round(event.seconds, 1)}
+            logger.warning(message, event.attempt, extra=tags)
         case JobEnded(box=box, error=str(error)):
             outcome = "failed for good" if event.end == "failed" else "will be tried again"
             reason = error.strip().partition("\n")[0][:300]
