@@ -34,6 +34,7 @@ Groups = Mapping[int, Sequence[Item]]
 _BUCKET = itemgetter(Item._fields.index("bucket"))
 _CREATED_AT = itemgetter(Item._fields.index("raw_created_at"))
 _PROCESSED_AT = itemgetter(Item._fields.index("processed_at"))
+_NO_TIME = timedelta()
 
 
 class Numbers(Protocol):
@@ -274,6 +275,9 @@ class PrometheusObserver:
             # A table written by the reference has moments without a zone; they mean UTC.
             done = done.replace(tzinfo=None)
         ages = [done - moment for moment in created]
+        if min(ages) < _NO_TIME:
+            # An application that writes the moment itself has a clock that is ahead. A sum must not fall.
+            ages = [max(age, _NO_TIME) for age in ages]
         youngest, oldest = (bisect_left(family.bounds, age.total_seconds()) for age in (min(ages), max(ages)))
         # Most batches were written within one of the bounds' intervals.
         cells = (

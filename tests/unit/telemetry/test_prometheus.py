@@ -112,6 +112,17 @@ def test_latency_is_the_age_at_the_recorded_end_of_the_attempt(
     assert value(registry, "outbox_retry_latency_seconds_count", partition="0") == 1
 
 
+@pytest.mark.parametrize("zone", [True, False])
+def test_an_item_from_an_application_whose_clock_is_ahead_counts_as_delivered_at_once(
+    observer: PrometheusObserver, registry: CollectorRegistry, zone: bool
+) -> None:
+    items = [item(1, age=-3600.0, zone=zone), item(2, age=20.0, zone=zone)]
+    observer.see(events.Settled(BOX, items, Settlement(delivered=[1, 2]), seconds=0.5))
+    name = "outbox_process_latency_seconds"
+    assert value(registry, f"{name}_bucket", partition="0", le="0.005") == 1
+    assert value(registry, f"{name}_sum", partition="0") == pytest.approx(20.5), "a sum that falls looks like a new one"
+
+
 def test_jobs_polls_throttles_queue_retention_and_transports_are_counted(
     observer: PrometheusObserver, registry: CollectorRegistry
 ) -> None:
