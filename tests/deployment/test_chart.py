@@ -20,7 +20,7 @@ from tests.deployment.test_kits import boxengine
 
 HERE = Path(__file__).parent
 SCALED_OBJECT = HERE / "schemas" / "scaledobject.json"
-VERSIONS = ("1.25", "1.31", "1.37")
+VERSIONS = ("1.27", "1.31", "1.37")
 """Of Kubernetes: the oldest that the chart names, the newest with schemas, and one between."""
 CONFIGURATION = content("fastapi/outbox.yml")
 SETS = {
@@ -165,6 +165,12 @@ def test_a_worker_is_asked_at_its_ports_and_has_time_to_stop(plain: Objects) -> 
         "livenessProbe": "/liveness/outbox",
         "readinessProbe": "/readiness/outbox",
     }
+
+
+def test_a_node_can_be_drained_while_no_worker_is_ready(plain: Objects) -> None:
+    """They are not ready while a receiver is down, which no worker that stays can change."""
+    budget = named(plain, "PodDisruptionBudget", "-worker")["spec"]
+    assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
 
 
 def test_every_pod_goes_where_the_values_say_and_has_the_files_of_secrets(
