@@ -29,6 +29,10 @@ RULES = Path(__file__).parents[2] / "boxengine" / "kits" / "monitoring" / "alert
 SCALE = 30
 PATIENCE = 240.0
 """Seconds for all alerts of a scene to ring, and as many for all of them to stop."""
+FALL_SILENT = (
+    "UPDATE report_jobs SET status = 'running', attempt = 1, token = 1, lease_expires_at = now() WHERE status = 'queued' AND"
+    " available_at > now()"
+)
 INSERT = "INSERT INTO {}s ({}uuid, event_key, bucket, payload) VALUES ({}gen_random_uuid(), 'k', {}, 'x')"
 
 
@@ -89,6 +93,12 @@ def commit_late(stand: Stand) -> None:
     stand.execute(INSERT.format("disorder_item", "id, ", "1010, ", 0))
     eventually(lambda: stand.number("SELECT count(*) FROM disorder_items WHERE status = 2"))
     stand.execute(INSERT.format("disorder_item", "id, ", "1005, ", 0))
+
+
+def die(stand: Stand) -> None:
+    """A job whose worker is gone in its last attempt."""
+    stand.create_job(delay=3600)
+    stand.execute(FALL_SILENT)
 
 
 def lag(stand: Stand) -> None:
@@ -157,6 +167,18 @@ SIDE_BY_SIDE = (
         frozenset({"BoxWorkerCircuitOpen"}),
         mood("away_item", "away", count=20),
         repair("away_item"),
+    ),
+    Cause(
+        "the handler of a long job fails",
+        frozenset({"LongJobsFailed"}),
+        Stand.create_job,
+        lambda _stand: None,  # these alerts, too, speak of what has happened
+    ),
+    Cause(
+        "the worker of a long job dies in its last attempt",
+        frozenset({"LongJobsLost"}),
+        die,
+        lambda _stand: None,
     ),
     Cause(
         "a message has a key that is not text",

@@ -20,6 +20,7 @@ from boxengine.embedded.process import free_port
 from tests.deployment.dashboard import running, scraping
 
 TOPIC = "arrived"
+JOB_BOX = "report_job"
 TRANSPORTS = '''
 from pathlib import Path
 from threading import Event
@@ -51,6 +52,10 @@ class Slowly:
             if mood("arrived_item") == "slow":
                 Event().wait(0.02)
         return call_next()
+
+
+def fail(job):
+    raise ValueError("no such region")
 
 
 def mood(box):
@@ -92,6 +97,8 @@ class Stand:
             "probes": {"enabled": False},
             "processor": {"cutoff_timeout": "PT1S", "threads_count": 8},
             "outbox_items": {name: {**transports, **box} for name, box in BOXES.items()},
+            "jobs": {"reaper_period": 1},
+            "job_items": {JOB_BOX: {"max_attempts": 1, "tasks": {"fail": "transports.fail"}}},
             "inbox_items": {"arrived_item": {"transports": {"log": {}}, "source": {"kafka": source}}},
         }
         (folder / "outbox.yml").write_text(yaml.safe_dump(settings))
@@ -120,6 +127,11 @@ class Stand:
         with self._engine.begin() as connection:
             items: list[Any] = [{"event_key": n % keys, "payload": b"x"} for n in range(count)]
             self._boxes.create_outbox_batch(connection, box, items)
+
+    def create_job(self, *, delay: int = 0) -> None:
+        """One that fails."""
+        with self._engine.begin() as connection:
+            self._boxes.create_job(connection, JOB_BOX, task="fail", delay=delay)
 
     def execute(self, *statements: str) -> None:
         with self._engine.begin() as connection:

@@ -264,6 +264,38 @@ CASES = [
         stopped=17,
         labels=_of_box(topic="orders"),
     ),
+    Case(
+        "LongJobsFailed",
+        {**MEASURED, f'queue_jobs_ended_total{{{JOBS}, end="failed"}}': "_x5 1x40"},
+        quiet=4,
+        rings=7,
+        stopped=17,
+        labels={"type": "job", "name": "report_job"},
+    ),
+    Case(
+        "LongJobsFailed",  # of a box in which some had failed before; attempts that are repeated do not count
+        {
+            **MEASURED,
+            f'queue_jobs_ended_total{{{JOBS}, end="failed"}}': "3x15 4x40",
+            f'queue_jobs_ended_total{{{JOBS}, end="requeued"}}': "0+1x60",
+        },
+        quiet=14,
+        rings=18,
+        stopped=28,
+        labels={"type": "job", "name": "report_job"},
+    ),
+    Case(
+        "LongJobsLost",
+        {
+            **MEASURED,
+            f'queue_jobs_reaped_total{{{JOBS}, state="lost"}}': "_x2 0x3 1x40",
+            f'queue_jobs_reaped_total{{{JOBS}, state="requeued"}}': "_x2 1x40",
+        },
+        quiet=4,
+        rings=8,
+        stopped=19,
+        labels={"type": "job", "name": "report_job"},
+    ),
 ]
 
 
