@@ -355,6 +355,23 @@ def test_the_dashboard_counts_the_first_outage_of_a_worker(tmp_path: Path, serve
     _pass(tests, tmp_path, server_lookup)
 
 
+def test_the_dashboard_counts_a_partition_once_while_it_moves_between_consumers(
+    tmp_path: Path, server_lookup: ServerLookup
+) -> None:
+    """The one that gave it up shows its last measurement for another minute."""
+    (query,) = (query for query in queries() if "box_consumer_lag_messages" in query)
+    lag = f'box_consumer_lag_messages{{{BOX}, topic="orders", '
+    series = {'partition="0", instance="a"}': "70 70", 'partition="0", instance="b"}': "70 70", 'partition="1"}': "5 5"}
+    sample = {"labels": '{name="order_outbox_item", topic="orders"}', "value": 75}
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": lag + labels, "values": values} for labels, values in series.items()],
+        "promql_expr_test": [{"expr": query, "eval_time": "1m", "exp_samples": [sample]}],
+    }
+    (tmp_path / "alerts.yml").write_text("groups: []")
+    _pass([test], tmp_path, server_lookup)
+
+
 def _pass(tests: list[dict[str, Any]], folder: Path, server_lookup: ServerLookup) -> None:
     (folder / "test.yml").write_text(
         yaml.safe_dump({"rule_files": ["alerts.yml"], "evaluation_interval": "1m", "tests": tests})
