@@ -27,8 +27,8 @@ class ItemAttributes(TypedDict, Generic[P], total=False):
     uuid: UUID | str
     available_at: datetime | None
     """The item is not delivered before this moment, which has a time zone."""
-    dedup_key: str | None
-    """A second item with the same key is not stored: the call returns the id of the first."""
+    dedup_key: str | int | UUID | None
+    """A second item with the same key is not stored: the call returns the id of the first. Stored as text; never empty."""
     bucket: int | None
     """Replaces the bucket computed from the key."""
     created_at: datetime

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from boxengine.domain.codec import Codec
 from boxengine.domain.item_id import ItemId
@@ -141,6 +142,8 @@ class Creator:
             raise InvalidItem(f"box {box.name}, item {position}: event_key is missing")
         payload = self._payload(row.get("payload"), position)
         self._check_options(row.get("options"), position)
+        if row.get("dedup_key") is not None:
+            row["dedup_key"] = self._dedup_key(row["dedup_key"], position)
         by = own
         if by is None:
             by = partition_by(row) if callable(partition_by) else partition_by
@@ -157,6 +160,18 @@ class Creator:
                 f"box {box.name}, item {position}: bucket {bucket!r}, expected 0 to {box.bucket_size - 1}"
             )
         row["event_key"], row["payload"], row["bucket"] = str(key), payload, bucket
+
+    def _dedup_key(self, key: Any, position: int) -> str:
+        """The key as text: a database compares a text with a number wrongly, or not at all."""
+        where = f"box {self.box.name}, item {position}: dedup_key"
+        if not isinstance(key, str | int | UUID):
+            discard(key)
+            raise InvalidItem(f"{where} must be a text, a whole number or a UUID, not {type(key).__name__}")
+        if key == "":
+            raise InvalidItem(
+                f"{where} is empty: of all items with it only the first would be kept; leave it out, or pass None"
+            )
+        return key if isinstance(key, str) else str(key)
 
     def _bucket(self, key: Any, position: int) -> int:
         try:

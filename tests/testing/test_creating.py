@@ -87,3 +87,33 @@ def test_a_known_uuid_gives_the_first_item_of_an_inbox_back(
         ("0", str(IDENTITY)),
         ("9", str(UUID(int=1))),
     ]
+
+
+@pytest.mark.parametrize("key", [7, IDENTITY], ids=["number", "uuid"])
+def test_a_dedup_key_may_be_a_number_or_a_uuid_and_is_the_same_as_its_text(
+    tested: MemoryBoxes | DatabaseBoxes, session: Session, key: int | UUID
+) -> None:
+    first, repeated, again = [
+        tested.create_outbox_item(session, OrderOutboxItem, event_key=1, payload=b"", dedup_key=each)
+        for each in (key, key, str(key))
+    ]
+    assert first == repeated == again
+    longer = tested.create_outbox_item(session, OrderOutboxItem, event_key=1, payload=b"", dedup_key=f"{key}-paid")
+    assert longer != first
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("", "is empty: of all items with it only the first would be kept; leave it out, or pass None"),
+        (("order", 7), "must be a text, a whole number or a UUID, not tuple"),
+        (Decimal(7), "must be a text, a whole number or a UUID, not Decimal"),
+    ],
+    ids=["empty", "tuple", "decimal"],
+)
+def test_a_dedup_key_that_tells_no_items_apart_is_refused(
+    tested: MemoryBoxes | DatabaseBoxes, session: Session, key: Any, said: str
+) -> None:
+    with pytest.raises(InvalidItem, match=f"^box order_outbox_item, item 0: dedup_key {said}$"):
+        tested.create_outbox_item(session, OrderOutboxItem, event_key=1, payload=b"", dedup_key=key)
+    assert tested.emitted(OrderOutboxItem) == []
