@@ -44,6 +44,8 @@ def lifespan(
 ) -> Lifespan:
     """The application's ``lifespan``: a worker starts with the application, and stops with it.
 
+    In a test with the fixture ``boxes`` or ``database_boxes`` no worker starts: ``drain()`` delivers.
+
     Args:
         config: a configuration file, several of them, or what ``boxengine.load()`` returned; None: found as usual.
         worker: False: this process only creates items; ``boxengine start`` delivers them.
@@ -62,7 +64,7 @@ def lifespan(
     async def combined(app: Starlette) -> AsyncIterator[Mapping[str, Any] | None]:
         async with AsyncExitStack() as stack:
             state = None if around is None else await stack.enter_async_context(around(app))
-            if worker:
+            if worker and default.stand_in() is None:
                 started = await stack.enter_async_context(running(config, boxes=boxes, env=env, threads=threads))
                 setattr(app.state, _WORKER, started)
                 setattr(app.state, _BOXES, started.boxes)
@@ -76,12 +78,12 @@ def lifespan(
 
 
 def boxes_of(connection: HTTPConnection) -> Boxes:
-    """A dependency: the configuration of the application's lifespan, to create items with.
+    """A dependency: the configuration of the application's lifespan, or the test's boxes, to create items with.
 
     Raises:
         BoxError: the application has no ``lifespan(...)`` of boxengine's.
     """
-    found = getattr(connection.app.state, _BOXES, None)
+    found = default.stand_in() or getattr(connection.app.state, _BOXES, None)
     if not isinstance(found, Boxes):
         raise BoxError("no boxes: make the application with lifespan=boxengine.integrations.fastapi.lifespan(...)")
     return found

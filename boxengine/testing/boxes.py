@@ -40,6 +40,7 @@ class TestedBoxes(Boxes):
     """Boxes of a configuration whose items a test can look at and deliver."""
 
     __test__ = False  # otherwise pytest would collect it as a class of tests
+    stand_in = True
 
     def __init__(self, resolved: Resolved, *, clock: ManualClock) -> None:
         super().__init__(resolved, tracer=NullTracer())

@@ -36,7 +36,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "fastapi"
 def test_the_guide_shows_the_files_of_the_example() -> None:
     guide = (EXAMPLE.parents[1] / "docs" / "fastapi.md").read_text()
     shown = dict(re.findall(r'```\w+ title="([^"]+)"\n(.*?)```', guide, re.DOTALL))
-    assert shown.keys() == {"outbox.yml", "store.py", "alembic.ini", "migrations/env.py", "migrations/script.py.mako"}
+    others = {"outbox.yml", "alembic.ini", "migrations/env.py", "migrations/script.py.mako"}
+    assert shown.keys() == {"store.py", "test_store.py", *others}
     assert shown == {name: (EXAMPLE / name).read_text() for name in shown}
 
 
@@ -129,6 +130,23 @@ def test_an_order_reaches_kafka_and_the_webhook(
     assert _messages(kafka_bootstrap, kafka_topic) == [{"title": "a bicycle"}]
     if driver == "asyncpg":
         assert "asyncpg is the application's driver" in log.read_text()
+
+
+def test_the_test_of_the_guide_passes_and_sends_nothing(tmp_path: Path, postgres_url: str) -> None:
+    folder = tmp_path / "shop"
+    shutil.copytree(EXAMPLE, folder)
+    url = sa.make_url(postgres_url).set(drivername="postgresql+asyncpg", query={})
+    nowhere = f"127.0.0.1:{free_port()}"
+    environment = {
+        **os.environ,
+        "DATABASE_URL": url.render_as_string(hide_password=False),
+        "REDIS_URL": f"redis://{nowhere}/0",
+        "KAFKA": nowhere,
+        "BILLING_URL": f"http://{nowhere}",
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), str(folder)]),
+    }
+    for code in (MIGRATE, "import pytest, sys; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider']))"):
+        subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, check=True, timeout=120)
 
 
 def _is_ready(client: httpx.Client) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, ClassVar, assert_never
 from weakref import finalize
 
 from boxengine.adapters.system import SystemClock
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 class Boxes(Creating):
     """The boxes of one configuration. Safe to share between threads; create one per process."""
+
+    stand_in: ClassVar[bool] = False
+    """Whether they are a test's, which the application is to use in place of its own."""
 
     def __init__(
         self,

@@ -42,6 +42,10 @@ class _Default:
         with self._lock:
             self._boxes = self._boxes or boxes
 
+    def stand_in(self) -> Boxes | None:
+        with self._lock:
+            return self._boxes if self._boxes is not None and self._boxes.stand_in else None
+
     def swap(self, boxes: Boxes | None) -> Boxes | None:
         """Replaces the configuration, or clears it with None, and returns the previous one."""
         with self._lock:
@@ -80,6 +84,11 @@ def standing_in(boxes: Boxes) -> Iterator[None]:
         yield
     finally:
         _default.swap(before)
+
+
+def stand_in() -> Boxes | None:
+    """The boxes of the test that runs, if it has any: an application under test uses them in place of its own."""
+    return _default.stand_in()
 
 
 def offer(boxes: Boxes) -> None:

@@ -1,0 +1,62 @@
+"""An application on FastAPI under test: it uses the test's boxes, and starts no worker."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import pytest
+from fastapi import Depends, FastAPI
+from fastapi.testclient import TestClient
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
+
+from boxengine.app.boxes import Boxes
+from boxengine.errors import BoxError
+from boxengine.integrations.fastapi import BoundBoxes, InjectedBoxes, bound_to, lifespan, probes
+from boxengine.settings import Resolved
+from boxengine.testing import MemoryBoxes
+from tests.testing.shop import OrderOutboxItem
+
+
+async def _session() -> AsyncIterator[AsyncSession]:
+    async with AsyncSession() as session, session.begin():
+        yield session
+
+
+Bound = Annotated[BoundBoxes, Depends(bound_to(Annotated[AsyncSession, Depends(_session, scope="function")]))]
+
+
+def _application(resolved: Resolved) -> FastAPI:
+    app = FastAPI(lifespan=lifespan(Boxes(resolved)))
+    app.include_router(probes())
+
+    @app.post("/injected")
+    async def injected(boxes: InjectedBoxes) -> None:
+        boxes.create_outbox_item(Session(), OrderOutboxItem, event_key="injected", payload=b"")
+
+    @app.post("/bound")
+    async def bound(outbox: Bound) -> int:
+        return await outbox.create_outbox_item(OrderOutboxItem, event_key="bound", payload=b"")
+
+    return app
+
+
+@pytest.mark.parametrize("way", ["injected", "bound"])
+def test_requests_write_into_the_boxes_of_the_test(boxengine_resolved: Resolved, boxes: MemoryBoxes, way: str) -> None:
+    app = _application(boxengine_resolved)
+    with TestClient(app) as client:
+        assert client.post(f"/{way}").status_code == 200
+        assert client.get("/readiness/outbox").text == "ok\n", "as in an application without a worker"
+    assert not hasattr(app.state, "boxengine_worker")
+    assert boxes.emitted(OrderOutboxItem) == [{"event_key": way}]
+
+
+def test_a_client_that_runs_no_lifespan_needs_none(boxengine_resolved: Resolved, boxes: MemoryBoxes) -> None:
+    TestClient(_application(boxengine_resolved)).post("/injected")
+    assert boxes.emitted(OrderOutboxItem) == [{"event_key": "injected"}]
+
+
+def test_without_boxes_of_a_test_the_lifespan_is_still_needed(boxengine_resolved: Resolved) -> None:
+    with pytest.raises(BoxError, match="no boxes: make the application with lifespan="):
+        TestClient(_application(boxengine_resolved)).post("/injected")
