@@ -20,13 +20,15 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.requests import HTTPConnection
+from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session, scoped_session
 from starlette.applications import Starlette
 
 from boxengine.app.boxes import Boxes, default, load
 from boxengine.app.running.in_application import running
 from boxengine.engine.running.health import HealthVerdict
-from boxengine.errors import BoxError
+from boxengine.errors import BoxError, InvalidItem
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 _BOXES = "boxengine_boxes"
@@ -124,6 +126,8 @@ def bound_to(session: Any) -> Callable[..., BoundBoxes]:
         session: the annotation with which path operations declare the request's ``AsyncSession``. Use the same annotation in
             both places, or FastAPI makes two sessions.
 
+    The dependency raises ``InvalidItem`` if a request's session is a plain ``Session``: use ``InjectedBoxes`` with it.
+
     Example::
 
         Session = Annotated[AsyncSession, Depends(session_of_request, scope="function")]
@@ -135,7 +139,13 @@ def bound_to(session: Any) -> Callable[..., BoundBoxes]:
             await outbox.create_outbox_item(OrderOutboxItem, event_key=order.id, payload=order.model_dump_json())
     """
 
-    def bound(boxes: Boxes, session: AsyncSession) -> BoundBoxes:
+    def bound(boxes: Boxes, session: Any) -> BoundBoxes:
+        if isinstance(session, Session | scoped_session | Connection):
+            # A plain path operation cannot await what BoundBoxes returns, and would lose the event.
+            raise InvalidItem(
+                "bound_to needs the annotation of an AsyncSession, not of a Session: for a Session take InjectedBoxes, and call "
+                "boxes.create_outbox_item(session, ...)"
+            )
         return BoundBoxes(boxes, session)
 
     # FastAPI needs annotations as objects: as text they would refer to a local name that FastAPI cannot resolve.

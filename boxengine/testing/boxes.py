@@ -82,10 +82,12 @@ class TestedBoxes(Boxes):
             transport: an instance, called like any transport; see ``RecordingTransport``.
 
         Raises:
-            TypeError: ``transport`` is a class.
+            TypeError: ``transport`` is a class, or something that cannot be called, such as a transport's name.
         """
         if isinstance(transport, type):
             raise TypeError(f"use_transport takes an instance: {transport.__name__}(...)")
+        if not (callable(transport) or hasattr(transport, "call_batch")):
+            raise TypeError(f"use_transport takes an object that is called as (item, payload), not {transport!r:.80}")
         for box in self._readers(model):
             self._transports[box] = (TransportSpec(name=name, build=lambda: transport),)
             self._close(box)

@@ -19,7 +19,7 @@ from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.sql.creating.insert import ENGINE_OWNED
 from boxengine.adapters.sql.log.tables import is_logged
 from boxengine.adapters.sql.shape.columns import length_of
-from boxengine.app.boxes.boxes import is_numbered
+from boxengine.app.boxes.boxes import is_numbered, named
 from boxengine.app.boxes.creating import Model
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Item
@@ -84,7 +84,7 @@ class MemoryBoxes(TestedBoxes):
 
     def _make_creator(self, name: str, model: type | None) -> Creator:
         settings = self.resolved.settings
-        pipeline = self.resolved.written[name]
+        pipeline = named(name, self.resolved.written)
         model = model or pipeline.model
         return Creator(
             pipeline,

@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from boxengine.errors import InvalidItem
+from boxengine import OutboxItem
+from boxengine.errors import InvalidItem, UnknownBox
 from boxengine.testing import DatabaseBoxes, MemoryBoxes
 from tests.testing.shop import OrderOutboxItem, PaymentInboxItem
 
@@ -117,3 +118,11 @@ def test_a_dedup_key_that_tells_no_items_apart_is_refused(
     with pytest.raises(InvalidItem, match=f"^box order_outbox_item, item 0: dedup_key {said}$"):
         tested.create_outbox_item(session, OrderOutboxItem, event_key=1, payload=b"", dedup_key=key)
     assert tested.emitted(OrderOutboxItem) == []
+
+
+@pytest.mark.parametrize("model", ["order_outbox_itme", OutboxItem], ids=["misspelt", "the base class"])
+def test_a_box_that_is_not_configured_is_named(
+    tested: MemoryBoxes | DatabaseBoxes, session: Session, model: Any
+) -> None:
+    with pytest.raises(UnknownBox, match=r"^unknown box '(order_outbox_itme|outbox_item)'.*order_outbox_item"):
+        tested.create_outbox_item(session, model, event_key=1, payload=b"")

@@ -662,6 +662,12 @@ def test_what_a_log_has_no_place_for_is_refused_as_by_a_database(
     boxes.close()
 
 
+@pytest.mark.parametrize("given", ["log", 5, None])
+def test_what_cannot_be_called_in_place_of_a_transport_is_refused(boxes: MemoryBoxes, given: object) -> None:
+    with pytest.raises(TypeError, match=rf"is called as \(item, payload\), not {given!r}$"):
+        boxes.use_transport(OrderOutboxItem, given)
+
+
 def test_a_class_in_place_of_a_transport_is_refused(boxes: MemoryBoxes) -> None:
     with pytest.raises(TypeError, match=r"takes an instance: RecordingTransport\(\.\.\.\)"):
         boxes.use_transport(OrderOutboxItem, RecordingTransport)

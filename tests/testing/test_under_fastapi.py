@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from boxengine.app.boxes import Boxes
-from boxengine.errors import BoxError
+from boxengine.errors import BoxError, InvalidItem
 from boxengine.integrations.fastapi import BoundBoxes, InjectedBoxes, bound_to, lifespan, probes
 from boxengine.settings import Resolved
 from boxengine.testing import MemoryBoxes
@@ -25,6 +25,13 @@ async def _session() -> AsyncIterator[AsyncSession]:
 
 
 Bound = Annotated[BoundBoxes, Depends(bound_to(Annotated[AsyncSession, Depends(_session, scope="function")]))]
+
+
+def _plain_session() -> Session:
+    return Session()
+
+
+PlainBound = Annotated[BoundBoxes, Depends(bound_to(Annotated[Session, Depends(_plain_session)]))]
 
 
 def _application(resolved: Resolved) -> FastAPI:
@@ -60,3 +67,15 @@ def test_a_client_that_runs_no_lifespan_needs_none(boxengine_resolved: Resolved,
 def test_without_boxes_of_a_test_the_lifespan_is_still_needed(boxengine_resolved: Resolved) -> None:
     with pytest.raises(BoxError, match="no boxes: make the application with lifespan="):
         TestClient(_application(boxengine_resolved)).post("/injected")
+
+
+def test_a_plain_session_cannot_be_bound(boxengine_resolved: Resolved, boxes: MemoryBoxes) -> None:
+    app = _application(boxengine_resolved)
+
+    @app.post("/plain")
+    def plain_path(outbox: PlainBound) -> None:
+        outbox.create_outbox_item(OrderOutboxItem, event_key=1, payload=b"").close()  # nobody can await it here
+
+    with pytest.raises(InvalidItem, match="for a Session take InjectedBoxes"):
+        TestClient(app).post("/plain")
+    assert boxes.emitted(OrderOutboxItem) == []

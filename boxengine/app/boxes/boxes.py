@@ -120,18 +120,18 @@ class Boxes(Creating):
         Raises:
             UnknownBox: the configuration has no such box.
         """
-        return _named(name, self.resolved.pipelines)
+        return named(name, self.resolved.pipelines)
 
     def box(self, name: str) -> Box:
         """The box with this name: one that is delivered from, such as a subscription."""
         known = self._creating.pipelines
         if name in self._creating.jobs:
             raise UnknownBox(name, known, instead="holds long jobs, not items: use boxengine jobs")
-        return _named(name, known if name in known else self.resolved.pipelines).box
+        return named(name, known if name in known else self.resolved.pipelines).box
 
     def written(self, name: str) -> Box:
         """The box that items are created in under this name, whether or not subscriptions deliver them."""
-        return _named(name, self._creating.written).box
+        return named(name, self._creating.written).box
 
     def creator(self, model: Model, side: BoxType) -> Creator:
         """The creator of items for the box of this model or name.
@@ -153,7 +153,7 @@ class Boxes(Creating):
         from boxengine.adapters.sql.creating.numbered import NumberedRows  # noqa: PLC0415
         from boxengine.engine.create import Creator  # noqa: PLC0415
 
-        pipeline = _named(name, self._creating.written)
+        pipeline = named(name, self._creating.written)
         settings = self._creating.settings
         wakeup = settings.wakeup_in_force
         model = model or pipeline.model
@@ -223,7 +223,12 @@ def is_numbered(box: Box, model: type | None) -> bool:
     return box.sequence or getattr(model, "__box_sequence__", False)
 
 
-def _named(name: str, pipelines: Mapping[str, Pipeline]) -> Pipeline:
+def named(name: str, pipelines: Mapping[str, Pipeline]) -> Pipeline:
+    """The one with this name.
+
+    Raises:
+        UnknownBox: there is none.
+    """
     try:
         return pipelines[name]
     except KeyError:
