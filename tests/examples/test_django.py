@@ -77,7 +77,7 @@ def test_the_shop_announces_its_orders_and_sends_receipts(shop: Shop) -> None:
 
 
 def test_the_first_steps_of_the_guide_lead_to_a_delivery(shop: Shop) -> None:
-    """Typed as they stand there, in their order."""
+    """Typed as they stand there, in their order, and tested as the page says."""
     first = GUIDE.read_text().partition("## Your first box")[2].partition("\n## ")[0]
     quiet = '\nBOXENGINE["probes"] = {"enabled": False}  # their port may be another test\'s\n'
     for language, block in FENCE.findall(first):
@@ -96,3 +96,8 @@ def test_the_first_steps_of_the_guide_lead_to_a_delivery(shop: Shop) -> None:
                 shop.run("manage.py", "shell", "-c", line.partition('"')[2].rpartition('"')[0])
             else:
                 shop.run(*command[1].split())
+    tests = (
+        GUIDE.read_text().partition("## Tests")[2].partition("```python\n# orders/tests.py\n")[2].partition("```")[0]
+    )
+    (shop.folder / "orders" / "tests.py").write_text(tests)
+    shop.run("manage.py", "test")
