@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +26,7 @@ def load(path: Paths = None, env: str | None = None) -> Boxes:
 
     Raises:
         ConfigurationError: with every problem that was found.
+        TypeError: ``path`` is the configuration itself, as a dict.
     """
     found, cwd = _paths(path), Path.cwd()
     complete = partial(
@@ -58,5 +59,9 @@ def _paths(path: Paths) -> list[Path] | None:
             return None
         case str() | Path():
             return [Path(path)]
+        case Mapping():
+            raise TypeError(
+                "the configuration is read from files: give the path of one, or several paths, not a mapping"
+            )
         case _:
             return [Path(each) for each in path]

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import boxengine
 from boxengine.errors import ConfigurationError
 from tests.unit.settings.folder import Folder
 
@@ -183,3 +185,9 @@ def test_a_file_outside_the_folder_is_named_in_full(folder: Folder, tmp_path_fac
     with pytest.raises(ConfigurationError) as caught:
         folder.load(str(outside))
     assert caught.value.problems[0].file == str(outside)
+
+
+@pytest.mark.parametrize("load", [boxengine.load, boxengine.running], ids=["load", "running"])
+def test_a_configuration_given_as_a_dict_is_not_taken_for_names_of_files(load: Any) -> None:
+    with pytest.raises(TypeError, match="is read from files: give the path of one, or several paths, not a mapping"):
+        load({"app": "shop", "outbox_items": {}})
