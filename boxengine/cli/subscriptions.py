@@ -141,14 +141,14 @@ def drop(
 
     Example: boxengine subscriptions drop order_outbox_item.search
     """
-    from boxengine.adapters.sql.log.moving import give_up, unread_by  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.adapters.sql.log.moving import give_up, is_read, unread_by  # noqa: PLC0415 - see Globals.boxes
 
     boxes = globals_of(context).boxes()
     name, _, own = subscription.partition(".")
     log = _logged(boxes.written(name))
     if own in log.subscriptions or not (own or log.subscriptions):
         raise BadUsage(f"{subscription} is delivered, as the configuration says; take it out of there first")
-    servers = connect(boxes)
+    servers, left_alone = connect(boxes), False
     try:
         engine = servers.store.engine
         lost = give_up(engine, log, own, dry=True)
@@ -157,6 +157,7 @@ def drop(
             _confirm("drop", f"{subscription}: give up its position, {_given_up(lost, unread)}?", yes=yes)
             lost = give_up(engine, log, own)
             _note(servers, "drop", subscription, "", f"given up, {_given_up(lost, unread)}")
+            left_alone = not is_read(engine, log)
     finally:
         servers.close()
     if json:
@@ -167,6 +168,13 @@ def drop(
     else:
         done = "would be given up" if dry_run else "given up"
         say(f"{subscription}: {done}, {_given_up(lost, unread)}")
+    if left_alone:
+        notes().print(
+            f"boxengine: nobody reads the log of {name} now; who reads it next begins with its oldest item, delivered or not. To "
+            "leave out what is there, after boxengine db create and before workers start: boxengine subscriptions skip-to NAME",
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 def _given_up(lost: int, unread: Moved | None) -> str:

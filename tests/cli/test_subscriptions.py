@@ -176,6 +176,39 @@ def test_one_that_was_taken_out_of_the_file_stops_the_others_until_it_is_given_u
     assert waiting(project) == {BILLING: 3}
 
 
+def test_a_log_that_goes_to_subscriptions_or_back_may_leave_out_what_was_delivered(project: Project) -> None:
+    """Retention keeps delivered items, and the next reader begins with the oldest."""
+    plain = "plain_outbox_item"
+    without = f"  {plain}:\n    storage: log\n    transports: {{log: {{}}}}\n"
+    named = f"  {plain}:\n    storage: log\n    subscriptions:\n      billing: {{transports: {{log: {{}}}}}}\n"
+    file = project.config.read_text()
+    project.config.write_text(file + without)
+    project.call("db", "create", plain)
+    project.call("create", plain, "--event-key", "1", "--payload", "x")
+    project.call("subscriptions", "skip-to", plain, "--yes")
+    for read_by, by_whom, own in (f"{plain}.billing", plain, named), (plain, f"{plain}.billing", without):
+        project.config.write_text(file + own)
+        project.call("subscriptions", "drop", by_whom, "--dry-run")
+        assert "oldest item" not in project.errors
+        project.call("subscriptions", "drop", by_whom, "--yes")
+        said = " ".join(project.errors.split())
+        assert (
+            f"nobody reads the log of {plain} now; who reads it next begins with its oldest item, delivered or not"
+            in said
+        )
+        assert "before workers start: boxengine subscriptions skip-to NAME" in said
+        project.call("db", "create", plain)
+        assert waiting(project)[read_by] == 1
+        assert project.call("subscriptions", "skip-to", read_by, "--yes") == f"{read_by}: 1 item never goes out\n"
+        assert waiting(project)[read_by] == 0
+
+
+def test_one_of_several_that_is_given_up_is_followed_by_no_advice(project: Project) -> None:
+    project.config.write_text(project.config.read_text().replace("      search: {transports: {log: {}}}\n", ""))
+    project.call("subscriptions", "drop", SEARCH, "--yes")
+    assert project.errors == ""
+
+
 def test_what_one_taken_out_of_the_file_stops_hides_no_other_box(project: Project) -> None:
     file = project.config.read_text().replace("      search: {transports: {log: {}}}\n", "")
     project.config.write_text(file + SHARED.replace("sale", "gift"))

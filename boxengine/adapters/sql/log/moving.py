@@ -252,6 +252,16 @@ def give_up(engine: Engine, log: Box, name: str, *, dry: bool = False) -> int:
         return lost
 
 
+def is_read(engine: Engine, log: Box) -> bool:
+    """Whether the log has a reader: the box itself, or a subscription, whatever the configuration says of it.
+
+    Args:
+        log: as for ``give_up``.
+    """
+    with translated(engine), engine.connect() as connection, closing(cursor_of(connection)) as cursor:
+        return bool(Readers.of(reflect(connection, log)).tables(cursor))
+
+
 def unread_by(engine: Engine, log: Box, name: str) -> Moved | None:
     """How many items of the log a subscription has not passed, whether or not the configuration has it; None: its position
     means nothing on this server.
