@@ -199,10 +199,12 @@ def reposition(
     from boxengine.app.servers.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
-    found = boxes.box(box)
+    resolved = boxes.resolved
+    # The readers of a log are brought over together, whichever is named.
+    found = boxes.box(resolved.readers(box)[0] if box in resolved.logs else box)
     if found.storage is not Storage.LOG:
         raise BadUsage(f"box {box} has storage: table, so there are no positions")
-    store = connect_store(boxes.resolved.settings, patient=True)
+    store = connect_store(resolved.settings, patient=True)
     try:
         aside = put_right(store.engine, found, anyway=anyway)
     finally:

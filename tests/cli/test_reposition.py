@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.project import Project
 
-BOX, OTHER = "logged_outbox_item", "order_outbox_item"
+BOX, SHARED, OTHER = "logged_outbox_item", "shared_outbox_item", "order_outbox_item"
 LOGGED = f"  {BOX}:\n    storage: log\n    transports: {{log: {{}}}}\n"
 
 
@@ -35,6 +35,22 @@ def test_a_moved_box_goes_on_after_the_command_and_says_how_much_was_in_doubt(
     assert f"{BOX}: going out by id: 2 items" in project.call("db", "reposition", BOX)
     assert project.counts(f"{BOX}s") == {0: 2}
     assert f"{BOX}: the positions are this server's already" in project.call("db", "reposition", BOX)
+
+
+def test_a_box_with_subscriptions_goes_by_the_name_that_a_worker_tells(project: Project, postgres_url: str) -> None:
+    shared = f"  {SHARED}:\n    storage: log\n    subscriptions:\n"
+    shared += "".join(f"      {name}: {{transports: {{log: {{}}}}}}\n" for name in ("billing", "search"))
+    project.config.write_text(project.config.read_text() + shared)
+    project.call("db", "create", SHARED)
+    project.call("create", SHARED, "--event-key", "1", "--payload", "x")
+    with psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute(f"UPDATE {SHARED}s_search_positions SET server = server - 1".encode())
+    told = project.call("subscriptions", "skip-to", f"{SHARED}.search", "--dry-run", expect=1) + project.errors
+    assert f"first: boxengine db reposition {SHARED}" in " ".join(told.split())
+    assert f"{SHARED}: going out by id: 2 items" in project.call("db", "reposition", SHARED)
+    assert f"{SHARED}.search: the positions are this server's already" in project.call(
+        "db", "reposition", f"{SHARED}.search"
+    )
 
 
 def test_where_nothing_has_moved_nothing_is_done(project: Project) -> None:
