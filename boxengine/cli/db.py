@@ -130,7 +130,7 @@ def rebucket(
     boxes = globals_of(context).boxes()
     store = connect_store(boxes.resolved.settings, patient=True)
     try:
-        old, new = sizes.change(store.engine, boxes.box(box), dry=dry_run)
+        old, new = sizes.change(store.engine, boxes.whole(box), dry=dry_run)
     finally:
         store.close()
     if old == new:

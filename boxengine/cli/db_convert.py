@@ -46,7 +46,7 @@ def convert(
     from boxengine.app.servers.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
-    found = boxes.resolved.logs[box].box if box in boxes.resolved.logs else boxes.box(box)
+    found = boxes.whole(box)
     refuse(found)
     if finish and found.storage is not to:
         raise BadUsage(

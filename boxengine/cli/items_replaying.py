@@ -65,7 +65,7 @@ def replay(
         refuse_without_terminal("replay")
     boxes = globals_of(context).boxes()
     replaying.refuse_log(
-        boxes.box(box)
+        boxes.whole(box)
     )  # a count would cover only the few items that were delivered from the side table
     try:
         how = replaying.chosen(

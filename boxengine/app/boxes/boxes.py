@@ -129,6 +129,15 @@ class Boxes(Creating):
             raise UnknownBox(name, known, instead="holds long jobs, not items: use boxengine jobs")
         return named(name, known if name in known else self.resolved.pipelines).box
 
+    def whole(self, name: str) -> Box:
+        """The box with this name, also one that only its subscriptions deliver: for what treats a log as one, or refuses it.
+
+        Raises:
+            UnknownBox: as ``box``.
+        """
+        logs = self.resolved.logs
+        return logs[name].box if name in logs else self.box(name)
+
     def written(self, name: str) -> Box:
         """The box that items are created in under this name, whether or not subscriptions deliver them."""
         return named(name, self._creating.written).box

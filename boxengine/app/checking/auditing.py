@@ -53,7 +53,7 @@ def auditing(boxes: Boxes, name: str, choices: AuditChoices, *, progress: Progre
         BadUsage: ``database.url`` is missing, it is unknown which topics the box feeds, or the box is a log, whose rows do not
             show whether they were delivered.
     """
-    box, settings, clock = boxes.box(name), boxes.resolved.settings, SystemClock()
+    box, settings, clock = boxes.whole(name), boxes.resolved.settings, SystemClock()
     if box.storage is Storage.LOG:
         raise BadUsage(f"box {name}: no audit with storage: log, whose rows do not tell when they were delivered")
     feed = _feed(settings, name, choices.topics) if choices.kafka else None
