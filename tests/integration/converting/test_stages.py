@@ -11,6 +11,10 @@ import pytest
 from sqlalchemy import make_url
 
 from boxengine.adapters.sql.checking.checkup import SqlCheckup
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.connecting.errors import translated
+from boxengine.adapters.sql.converting import steps
+from boxengine.adapters.sql.converting.patience import Patience
 from boxengine.adapters.sql.log.stage import Stage
 from boxengine.adapters.sql.making import schema, sizes
 from boxengine.adapters.system import SystemClock
@@ -263,6 +267,45 @@ def test_a_delivery_under_way_is_waited_for_and_not_repeated(box: Bench) -> None
         assert claim.commit(Settlement(delivered=[int(item.id) for item in claim.items[:1]])) is None
         assert ended() is None
     assert box.in_table() == ids[1:]
+
+
+def test_a_delivery_that_does_not_end_is_given_up_with_what_to_do(box: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "FOR_DELIVERIES", 0.05)
+    box.bring_to(Stage.LOG)
+    ids = box.commit(LOG, "a", "b")
+    with (
+        box.stores[LOG].plain_claims(box.boxes[LOG]).open({0: 0}, 100),
+        pytest.raises(StoreConflict, match=r"a delivery takes longer .+ boxengine pause order_item, repeat"),
+    ):
+        box.conversion(attempts=60).back()
+    assert box.told == []
+    assert box.stage is Stage.LOG
+    box.conversion().back()
+    assert box.in_table() == ids
+
+
+def test_a_writer_in_the_way_is_named_where_the_server_does_not_tell_how_old_its_transaction_is(box: Bench) -> None:
+    box.bring_to(Stage.BOTH)
+    ((name,),) = box.ask("SELECT replace(current_database(), '-', '_')")
+    role = f"owner_of_{name}"
+    box.run(f"CREATE ROLE {role} LOGIN")
+    try:
+        box.run(f"GRANT SELECT, UPDATE ON order_items TO {role}")
+        owned = connect(box.engine.url.set(username=role).render_as_string(hide_password=False), connections=1)
+        patience = Patience(lock_timeout=60, attempts=1, wait=lambda _seconds: None, tell=box.told.append)
+
+        def step() -> None:
+            with translated(owned), owned.begin() as connection:
+                connection.exec_driver_sql("SET LOCAL lock_timeout = '50ms'")
+                connection.exec_driver_sql("LOCK TABLE order_items IN SHARE ROW EXCLUSIVE MODE")
+
+        with box.engine.connect() as writer:
+            box.put(writer, TABLE, "a")
+            with pytest.raises(StoreConflict, match=r"^process \d+ \(.+\) is in the way; the same command"):
+                patience.insist(owned, ["order_items", "order_items_log"], step)
+        owned.dispose()
+    finally:
+        box.run(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
 def test_an_old_snapshot_writes_to_the_new_place(box: Bench) -> None:

@@ -175,7 +175,10 @@ def test_it_waits_for_a_delivery_under_way_and_says_so_if_that_does_not_end(
 ) -> None:
     monkeypatch.setattr(moving, "PATIENCE", 0.1)
     log.commit()
-    with log.store.plain_claims(log.readers["billing"]).open({0: None}, 10), pytest.raises(StoreConflict):
+    with (
+        log.store.plain_claims(log.readers["billing"]).open({0: None}, 10),
+        pytest.raises(StoreConflict, match=r"boxengine pause order_item\.billing, repeat the command"),
+    ):
         of(log).ahead(None)
     assert len(all_of(log)) == 1
 

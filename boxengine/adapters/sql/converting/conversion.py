@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +16,7 @@ from boxengine.adapters.sql.dialects.postgresql import lock_space
 from boxengine.adapters.sql.log.foreign import is_foreign
 from boxengine.adapters.sql.log.stage import Stage, Standing, standing_of
 from boxengine.adapters.sql.log.tables import missing_positions, reflect_log
+from boxengine.adapters.sql.log.under_way import waiting_for_deliveries
 from boxengine.adapters.sql.shape.tables import for_driver
 from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.domain.words import plural
@@ -119,6 +120,7 @@ class Conversion:
             SchemaMismatch: buckets have no position.
             StoreUnavailable: the positions mean nothing on this server.
             StoreConflict: see ``Patience.insist``.
+            DeliveryUnderWay: a delivery did not end in time.
         """
         self._insist(self._switch_to_table)
 
@@ -129,7 +131,7 @@ class Conversion:
         with self._turn() as turn:
             if turn.found.stage is not Stage.LOG:
                 return
-            turn.run(turn.steps.hold(self._box.buckets))
+            self._hold(turn, self._box.buckets)
             turn.run(turn.steps.lock_both())
             turn.run(turn.steps.copy())
             turn.run(turn.steps.switch_to_table())
@@ -140,7 +142,7 @@ class Conversion:
             if turn.found.stage is not Stage.LOG:
                 return
             self._refuse_positions(turn)
-            turn.run(turn.steps.hold([bucket]))
+            self._hold(turn, [bucket])
             copied = turn.run(turn.steps.copy(bucket))
         if copied:
             self._patience.tell(f"bucket {bucket}: {plural(copied, 'item')} copied into the table")
@@ -177,6 +179,10 @@ class Conversion:
         with translated(self._engine), self._engine.connect() as connection:
             found = standing_of(connection, self._box)
         self._patience.insist(self._engine, [found.side.name, found.log], step, readers=readers)
+
+    def _hold(self, turn: _Turn, buckets: Iterable[int]) -> None:
+        with waiting_for_deliveries(self._box):
+            turn.run(turn.steps.hold(buckets))
 
     @contextmanager
     def _turn(self) -> Iterator[_Turn]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import Engine, text
 
 from boxengine.adapters.sql.connecting.errors import translated
+from boxengine.adapters.sql.log.under_way import DeliveryUnderWay
 from boxengine.errors import StoreConflict
 
 _HOLDERS = text(
@@ -45,17 +46,22 @@ class Patience:
 
         Raises:
             StoreConflict: after the last attempt, with the transaction in the way.
+            DeliveryUnderWay: at once, as the step itself has waited long enough for it.
         """
         for attempt in range(1, self.attempts + 1):
             try:
                 return step()
+            except DeliveryUnderWay:
+                raise
             except StoreConflict as error:
                 with translated(engine), engine.connect() as connection:
                     holder = connection.execute(_HOLDERS, {"tables": tables, "readers": readers}).one_or_none()
                 held = "a lock was not to be had"
                 if holder is not None:
                     pid, name, seconds = holder
-                    held = f"process {pid} ({name}) is in the way, with a transaction of {seconds} s"
+                    held = f"process {pid} ({name}) is in the way"
+                    # Of other accounts' transactions the server tells it only to members of pg_read_all_stats.
+                    held += "" if seconds is None else f", with a transaction of {seconds} s"
                 if attempt == self.attempts:
                     raise StoreConflict(f"{held}; the same command goes on from here") from error
                 self.tell(f"{held}; attempt {attempt} of {self.attempts}")

@@ -19,6 +19,7 @@ from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.dialects.postgresql import lock_space
 from boxengine.adapters.sql.log.readers import Readers
 from boxengine.adapters.sql.log.tables import BUCKET, in_text, log_name, reflect_log
+from boxengine.adapters.sql.log.under_way import waiting_for_deliveries
 from boxengine.adapters.sql.shape.tables import BoxTable, reflect
 from boxengine.adapters.sql.waking.listen import CHANNEL
 from boxengine.domain.box import Box
@@ -212,8 +213,9 @@ def take_locks(connection: Connection, side: BoxTable) -> None:
     with closing(cursor_of(connection)) as cursor:
         Readers.of(side).forbid_removal(cursor)
     lock = text("SELECT pg_advisory_xact_lock(:space, :bucket)")
-    for bucket in side.box.buckets:
-        connection.execute(lock, {"space": lock_space(side), "bucket": bucket})
+    with waiting_for_deliveries(side.box):
+        for bucket in side.box.buckets:
+            connection.execute(lock, {"space": lock_space(side), "bucket": bucket})
 
 
 def give_up(engine: Engine, log: Box, name: str, *, dry: bool = False) -> int:
