@@ -132,9 +132,12 @@ def refuse_others(connection: Connection, readers: Readers, box: Box) -> None:
     if box.subscription is not None and connection.execute(query, {"name": readers.unnamed}).scalar():
         forgotten.append(log)
     if forgotten:
+        has = "has a position" if len(forgotten) == 1 else "have positions"
+        # An old process also meets what a newer configuration has added, and dropping that would be wrong.
         raise SchemaMismatch(
-            f"box {box.name}: {', '.join(forgotten)} has a position in the log, and the configuration no longer reads it under "
-            f"that name: name it again, or give its position up with: boxengine subscriptions drop {forgotten[0]}"
+            f"box {box.name}: {', '.join(forgotten)} {has} in the log, and this configuration does not name it: deploy the one "
+            "that does or, if none does any more, give the position up with: boxengine subscriptions drop "
+            + forgotten[0]
         )
 
 
