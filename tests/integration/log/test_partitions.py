@@ -334,6 +334,20 @@ def test_a_writers_open_transaction_delays_a_drop_and_nobody_waits_for_it(bench:
     assert bench.take() == [open_one, written]
 
 
+def test_while_writers_wait_for_a_drop_no_partition_with_rows_is_searched(bench: Bench) -> None:
+    item = bench.commit()
+    closed = close(bench)
+    assert bench.take() == [item]
+    bench.commit()
+    kept = close(bench)
+    statements: list[str] = []
+    sa.event.listen(bench.engine, "before_cursor_execute", lambda _connection, _cursor, sql, *_: statements.append(sql))
+    assert turn(bench).dropped == [closed]
+    assert any(kept in sql for sql in statements)
+    (locked,) = (number for number, sql in enumerate(statements) if "IN ACCESS EXCLUSIVE MODE" in sql)
+    assert not any(kept in sql for sql in statements[locked:])
+
+
 def test_a_reader_of_the_log_delays_the_removal_and_writers_go_on(bench: Bench) -> None:
     item = bench.commit()
     closed = close(bench)

@@ -186,17 +186,20 @@ class _Turn:
 
     def drop_empty(self) -> Sequence[str]:
         """Names of the partitions dropped: closed ones without rows."""
-        if not self._empty_ones():
+        found = partitions_of(self._connection, self._place.quoted_log)
+        closed = [] if found is None else [each.name for each in found.closed]
+        # Where rows were deleted one by one, the first that is left may come after many pages: nobody waits for that search.
+        empty = self._empty_ones(closed)
+        if not empty:
             return ()
         self._run(f"LOCK TABLE ONLY {self._log} IN ACCESS EXCLUSIVE MODE")
-        names = self._empty_ones()
-        for name in names:
+        self._run(f"SET LOCAL statement_timeout = '{PATIENCE}'")
+        dropped = self._empty_ones(empty)
+        for name in dropped:
             self._run(f"DROP TABLE {in_text(name)}")
-        return names
+        return dropped
 
-    def _empty_ones(self) -> list[str]:
-        found = partitions_of(self._connection, self._place.quoted_log)
-        names = [] if found is None else [each.name for each in found.closed]
+    def _empty_ones(self, names: Sequence[str]) -> list[str]:
         return [name for name in names if not self._has_rows(name)]
 
     def _has_rows(self, name: str) -> bool:
