@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from boxengine.adapters.sql.log import moving
 from boxengine.adapters.sql.log.moving import Moved, Mover, Target, give_up, unread_by
@@ -213,3 +215,37 @@ def test_a_log_box_moves_to_subscriptions_once_its_own_position_is_given_up(log:
     assert unread_by(log.engine, log.box, "") is None
     assert give_up(log.engine, log.box, "") == 0
     assert schema.check(log.engine, list(log.readers.values())) == []
+
+
+@pytest.mark.parametrize("statistics", [[], ["VACUUM ANALYZE order_items_log"]], ids=["never analyzed", "analyzed"])
+def test_a_way_ahead_reads_nothing_of_what_was_passed(log: SharedLog, statistics: list[str]) -> None:
+    """No delivery goes on meanwhile, and retention may have kept weeks of items."""
+    with log.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO order_items_log (uuid, event_key, bucket, payload) "
+            "SELECT gen_random_uuid(), 'k', 0, 'x' FROM generate_series(1, 20000)"
+        )
+        connection.exec_driver_sql("UPDATE order_items_billing_positions SET passed = pg_current_snapshot()")
+        for statement in statistics:
+            connection.exec_driver_sql(statement)
+    log.commit()
+    read: list[int] = []
+
+    def explain(connection: sa.Connection, _cursor: Any, statement: str, values: Any, *_rest: Any) -> None:
+        if "order_items_log" in statement:
+            driver: Any = connection.connection.driver_connection
+            ((plan,),) = driver.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", values)
+            read.append(rows_read(plan[0]["Plan"]))
+
+    sa.event.listen(log.engine, "before_cursor_execute", explain)
+    assert of(log).ahead(None) == Moved(1, at_least=False)
+    assert of(log).ahead(Target(since=ago(1))) == Moved(0, at_least=False)
+    assert unread_by(log.engine, replace(log.box, subscriptions=("search",)), "billing") == Moved(0, at_least=False)
+    assert read
+    assert max(read) <= 1
+
+
+def rows_read(plan: dict[str, Any]) -> int:
+    """The most that one step of a plan has read, with the rows at which it looked in vain."""
+    own = max(plan["Actual Rows"], plan.get("Rows Removed by Filter", 0)) * plan["Actual Loops"]
+    return max([int(own), *map(rows_read, plan.get("Plans", ()))])

@@ -39,6 +39,11 @@ _PASSED = (
 )
 _THERE = f"{BUCKET} = :bucket AND pg_visible_in_snapshot(t.xact, CAST(:now AS pg_snapshot))"
 """A row of the bucket that was visible at the moment of the move."""
+_WAITS = (
+    "t.bucket = :bucket AND t.xact >= pg_snapshot_xmin(CAST(:passed AS pg_snapshot)) "
+    f"AND pg_visible_in_snapshot(t.xact, CAST(:now AS pg_snapshot)) AND NOT {_PASSED}"
+)
+"""One of them that was not passed, by the index that leads past all that were long ago."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +155,7 @@ class _Move:
         moved = self._counted(from_there, position, to=to)
         if not self._dry:
             began = self._one(f"SELECT min(t.xact)::text {from_there}", position, to=to)
-            waiting = self._one(f"SELECT min(t.id) FROM {self._log} AS t WHERE {_THERE} AND NOT {_PASSED}", position)
+            waiting = self._one(f"SELECT min(t.id) FROM {self._log} AS t WHERE {_WAITS}", position)
             back = sent_back(position, int(to), now=self._now, began=int(began), waiting=waiting)
             self._write(back)
             # Their rows come out of the log again: a second copy of one would find its id taken.
@@ -165,7 +170,7 @@ class _Move:
         return moved
 
     def ahead(self, position: Position, target: Target | None) -> Moved:
-        waiting = f"FROM {self._log} AS t WHERE {_THERE} AND NOT {_PASSED}"
+        waiting = f"FROM {self._log} AS t WHERE {_WAITS}"
         kept = (
             None
             if target is None
