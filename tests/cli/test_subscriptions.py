@@ -166,6 +166,9 @@ def test_without_a_terminal_nothing_is_done_unasked(project: Project) -> None:
 def test_one_that_was_taken_out_of_the_file_stops_the_others_until_it_is_given_up(project: Project) -> None:
     project.call("subscriptions", "drop", SEARCH, "--yes", expect=2)
     assert "take it out of there first" in project.errors
+    project.call("subscriptions", "drop", f"{BOX}.serch", "--yes", expect=1)
+    told = f"there are no positions of {BOX}.serch; the log has those of {BILLING}, {SEARCH}"
+    assert told in " ".join(project.errors.split())
     file = project.config.read_text()
     project.config.write_text("\n".join(line for line in file.splitlines() if "search:" not in line))
     assert f"boxengine subscriptions drop {SEARCH}" in project.call("db", "check", expect=1)

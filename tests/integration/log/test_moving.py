@@ -213,6 +213,13 @@ def test_a_log_box_moves_to_subscriptions_once_its_own_position_is_given_up(log:
     assert unread_by(log.engine, log.box, "") == Moved(1, at_least=False)
     log.run("UPDATE order_items_positions SET server = server + 1")
     assert unread_by(log.engine, log.box, "") is None
+    log.run("INSERT INTO order_items (uuid, event_key, bucket, payload) VALUES (gen_random_uuid(), 'k', 0, 'x')")
+    for dry in True, False:
+        with pytest.raises(
+            SchemaMismatch, match="1 in all: with a configuration in which the box has no subscriptions yet"
+        ):
+            give_up(log.engine, log.box, "", dry=dry)
+    log.run("DELETE FROM order_items")
     assert give_up(log.engine, log.box, "") == 0
     assert schema.check(log.engine, list(log.readers.values())) == []
 

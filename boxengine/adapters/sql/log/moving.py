@@ -231,7 +231,7 @@ def give_up(engine: Engine, log: Box, name: str, *, dry: bool = False) -> int:
         name: of the subscription; empty: of the box itself, from the time before it had subscriptions.
 
     Raises:
-        SchemaMismatch: there is no such position, or the configuration still reads by it.
+        SchemaMismatch: there is no such position, or items of the box itself would be left behind in its table.
     """
     table = log.table if not name else f"{log.table}_{name}"
     with translated(engine), engine.begin() as connection:
@@ -241,16 +241,19 @@ def give_up(engine: Engine, log: Box, name: str, *, dry: bool = False) -> int:
         if not connection.execute(
             text("SELECT to_regclass(:name) IS NOT NULL"), {"name": readers.positions(name)}
         ).scalar():
-            raise SchemaMismatch(f"box {log.name}: there are no positions of {_called(log, name)}")
+            raise SchemaMismatch(
+                f"box {log.name}: there are no positions of {_called(log, name)}; {_those_of(connection, log)}"
+            )
         side = in_text(readers.side(name))
         unfinished = f"SELECT count(*) FROM {side} WHERE status IN (0, 1)"
         lost = int(connection.execute(text(unfinished)).scalar() or 0)
-        if dry:
-            return lost
         if not name and lost:
             raise SchemaMismatch(
-                f"box {log.name}: pending or failed items stand in table {table}, {lost:,} in all: discard or delete them first"
+                f"box {log.name}: pending or failed items stand in table {table}, {lost:,} in all: with a "
+                "configuration in which the box has no subscriptions yet, deliver, discard or delete them first"
             )
+        if dry:
+            return lost
         connection.execute(text(f"SET LOCAL lock_timeout = '{PATIENCE}s'"))
         connection.execute(text(f"DROP TABLE {positions}"))
         if name:
@@ -288,6 +291,12 @@ def unread_by(engine: Engine, log: Box, name: str) -> Moved | None:
 
 def _called(log: Box, name: str) -> str:
     return f"{log.name}.{name}" if name else log.name
+
+
+def _those_of(connection: Connection, log: Box) -> str:
+    with closing(cursor_of(connection)) as cursor:
+        names = Readers.of(reflect(connection, log)).names(cursor)
+    return f"the log has those of {', '.join(_called(log, each) for each in names)}" if names else "the log has none"
 
 
 def _sum(parts: Sequence[Moved]) -> Moved:

@@ -62,15 +62,19 @@ class Readers:
     def _quoted(self, name: str) -> str:
         return quoted(make_url("postgresql+psycopg://").get_dialect()(), self.schema, name)
 
-    def tables(self, cursor: Cursor) -> list[str]:
-        """The quoted names of all readers' positions, as of now."""
+    def names(self, cursor: Cursor) -> list[str]:
+        """The names of all readers, as of now; that of the box itself is empty."""
         cursor.execute("SELECT to_regclass(%s) IS NOT NULL, to_regclass(%s) IS NOT NULL", (self.unnamed, self.listed))
         unnamed, listed = cursor.fetchone()
-        found = [self.unnamed] if unnamed else []
+        found = [""] if unnamed else []
         if listed:
             cursor.execute(f"SELECT name FROM {self.listed.replace('%', '%%')} ORDER BY name", ())
-            found += [self.positions(name) for (name,) in cursor.fetchall()]
+            found += [name for (name,) in cursor.fetchall()]
         return found
+
+    def tables(self, cursor: Cursor) -> list[str]:
+        """The quoted names of all readers' positions, as of now."""
+        return [self.positions(name) for name in self.names(cursor)]
 
     def passed_by_all(self, cursor: Cursor) -> PassedByAll:
         """What may be deleted from the log: what every reader has passed."""
