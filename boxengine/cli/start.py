@@ -155,7 +155,7 @@ class Delivering:
 
 def _log_notices(loaded: Boxes, servers: Servers, child: Child | None, _work: Work) -> None:
     """Logs settings that work but are probably unintended, and what the tables lack."""
-    from boxengine.errors import BoxError  # noqa: PLC0415
+    from boxengine.errors import BoxError, SchemaMismatch  # noqa: PLC0415
     from boxengine.settings import notices  # noqa: PLC0415
 
     if child is not None and not child.speaks_for_all:
@@ -168,8 +168,10 @@ def _log_notices(loaded: Boxes, servers: Servers, child: Child | None, _work: Wo
             try:
                 lacking = servers.store.table(pipeline.box).lacking
                 stranded = servers.store.stranded(pipeline.box)
+            except SchemaMismatch:
+                continue  # the loops report it, and try again
             except BoxError:
-                return  # the loops report it, and try again
+                return  # the same; the server would not answer for another box either
             if stranded is not None:
                 logger.error("box %s: %s", pipeline.box.name, stranded)
             for what, loss in lacking.items():

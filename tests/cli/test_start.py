@@ -190,6 +190,18 @@ def test_a_library_that_hangs_when_python_ends_holds_the_process_up_for_seconds_
 # ── outages ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_a_box_without_a_table_hides_nothing_of_what_others_lack(
+    tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
+    """A new subscription has none between its deployment and `db create`."""
+    more = "".join(f"  {name}_outbox_item: {{transports: {{log: {{}}}}}}\n" for name in ("missing", "whole"))
+    project = Project(tmp_path, database=postgres_url, redis=redis_url, more=more)
+    project.call("db", "create", "whole_outbox_item")
+    project.execute("ALTER TABLE whole_outbox_items DROP COLUMN error_log")
+    with project.worker() as worker:
+        eventually(lambda: worker.logged("table whole_outbox_items has no column error_log"))
+
+
 def test_postgresql_down_at_start_is_waited_for_calmly(
     tmp_path: Path, own_postgres: EmbeddedPostgres, redis_url: str
 ) -> None:
