@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,6 +14,7 @@ import sqlalchemy as sa
 from boxengine.adapters.sql.log import moving
 from boxengine.adapters.sql.log.moving import Moved, Mover, Target, give_up, unread_by
 from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.errors import SchemaMismatch, StoreConflict, StoreUnavailable
 from tests.integration.log.shared import SharedLog, reader_of, shared_log
 
@@ -224,35 +226,73 @@ def test_a_log_box_moves_to_subscriptions_once_its_own_position_is_given_up(log:
     assert schema.check(log.engine, list(log.readers.values())) == []
 
 
-@pytest.mark.parametrize("statistics", [[], ["VACUUM ANALYZE order_items_log"]], ids=["never analyzed", "analyzed"])
-def test_a_way_ahead_reads_nothing_of_what_was_passed(log: SharedLog, statistics: list[str]) -> None:
-    """No delivery goes on meanwhile, and retention may have kept weeks of items."""
-    with log.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.exec_driver_sql(
-            "INSERT INTO order_items_log (uuid, event_key, bucket, payload) "
-            "SELECT gen_random_uuid(), 'k', 0, 'x' FROM generate_series(1, 20000)"
-        )
-        connection.exec_driver_sql("UPDATE order_items_billing_positions SET passed = pg_current_snapshot()")
-        for statement in statistics:
-            connection.exec_driver_sql(statement)
-    log.commit()
-    read: list[int] = []
+def test_an_item_that_goes_out_while_a_way_back_by_time_is_sought_goes_out_once_more(
+    log: SharedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with log.engine.connect() as writer:
+        late = log.put(writer)
+        second = log.commit("b")
+        assert all_of(log) == [second]
+        take_locks = moving.take_locks
+
+        def meanwhile(connection: sa.Connection, side: BoxTable) -> None:
+            writer.commit()
+            assert all_of(log) == [late]
+            take_locks(connection, side)
+
+        monkeypatch.setattr(moving, "take_locks", meanwhile)
+        assert of(log).back(Target(since=ago(1))) == Moved(2, at_least=False)
+    assert all_of(log) == [late, second]
+
+
+@contextmanager
+def reading(log: SharedLog) -> Iterator[list[int]]:
+    """The most rows that each question has read while deliveries were held up."""
+    read, held = list[int](), list[str]()
 
     def explain(connection: sa.Connection, _cursor: Any, statement: str, values: Any, *_rest: Any) -> None:
-        if "order_items_log" in statement:
+        if "pg_advisory_xact_lock" in statement:
+            held.append(statement)
+        if held and statement.startswith("SELECT") and "order_items_log" in statement:
             driver: Any = connection.connection.driver_connection
             ((plan,),) = driver.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", values)
             read.append(rows_read(plan[0]["Plan"]))
 
+    def ended(_connection: sa.Connection) -> None:
+        held.clear()
+
     sa.event.listen(log.engine, "before_cursor_execute", explain)
-    assert of(log).ahead(None) == Moved(1, at_least=False)
-    assert of(log).ahead(Target(since=ago(1))) == Moved(0, at_least=False)
-    assert unread_by(log.engine, replace(log.box, subscriptions=("search",)), "billing") == Moved(0, at_least=False)
-    assert read
-    assert max(read) <= 1
+    for end in ("commit", "rollback"):
+        sa.event.listen(log.engine, end, ended)
+    yield read
+    sa.event.remove(log.engine, "before_cursor_execute", explain)
 
 
 def rows_read(plan: dict[str, Any]) -> int:
     """The most that one step of a plan has read, with the rows at which it looked in vain."""
     own = max(plan["Actual Rows"], plan.get("Rows Removed by Filter", 0)) * plan["Actual Loops"]
     return max([int(own), *map(rows_read, plan.get("Plans", ()))])
+
+
+@pytest.mark.parametrize("statistics", [[], ["VACUUM ANALYZE order_items_log"]], ids=["never analyzed", "analyzed"])
+def test_while_nothing_is_delivered_nothing_is_read_that_was_passed_long_ago(
+    log: SharedLog, statistics: list[str]
+) -> None:
+    """Retention may have kept weeks of items."""
+    with log.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO order_items_log (uuid, event_key, bucket, payload, created_at) "
+            "SELECT gen_random_uuid(), 'k', 0, 'x', now() - interval '2 hours' FROM generate_series(1, 20000)"
+        )
+        connection.exec_driver_sql("UPDATE order_items_billing_positions SET passed = pg_current_snapshot()")
+        for statement in statistics:
+            connection.exec_driver_sql(statement)
+    item = log.commit()
+    with reading(log) as read:
+        assert of(log).ahead(None) == Moved(1, at_least=False)
+        assert of(log).back(Target(since=ago(1))) == Moved(1, at_least=False)
+        assert of(log).ahead(Target(since=ago(1))) == Moved(0, at_least=False)
+        assert unread_by(log.engine, replace(log.box, subscriptions=("search",)), "billing") == Moved(1, at_least=False)
+    assert read
+    assert max(read) <= 1
+    assert all_of(log) == [item]

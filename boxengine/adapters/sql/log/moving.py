@@ -6,7 +6,7 @@ next one reads the new positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -39,11 +39,13 @@ _PASSED = (
 )
 _THERE = f"{BUCKET} = :bucket AND pg_visible_in_snapshot(t.xact, CAST(:now AS pg_snapshot))"
 """A row of the bucket that was visible at the moment of the move."""
-_WAITS = (
-    "t.bucket = :bucket AND t.xact >= pg_snapshot_xmin(CAST(:passed AS pg_snapshot)) "
-    f"AND pg_visible_in_snapshot(t.xact, CAST(:now AS pg_snapshot)) AND NOT {_PASSED}"
+_SINCE = (
+    "t.bucket = :bucket AND t.xact >= pg_snapshot_xmin(CAST(:{snapshot} AS pg_snapshot)) "
+    "AND pg_visible_in_snapshot(t.xact, CAST(:now AS pg_snapshot))"
 )
-"""One of them that was not passed, by the index that leads past all that were long ago."""
+"""One of them that may not be visible in a snapshot, by the index that leads past all that were committed long before."""
+_WAITS = f"{_SINCE.format(snapshot='passed')} AND NOT {_PASSED}"
+"""One of them that was not passed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +88,9 @@ class Mover:
             StoreConflict: deliveries did not end in time.
             StoreUnavailable: the positions mean nothing on this server.
         """
+        sought = None if dry or target.since is None else self._seek(target)
         with self._moving(dry=dry) as move:
-            return _sum([move.back(position, target) for position in move.positions()])
+            return _sum([move.back(position, target, sought) for position in move.positions()])
 
     def ahead(self, target: Target | None, *, dry: bool = False) -> Moved:
         """Never delivers the items before this place that wait in the log; those in the side table stay there.
@@ -100,6 +103,12 @@ class Mover:
         """
         with self._moving(dry=dry) as move:
             return _sum([move.ahead(position, target) for position in move.positions()])
+
+    def _seek(self, target: Target) -> _Sought:
+        """No index leads to a time, so the log is read from its beginning: while deliveries go on."""
+        with self._moving(dry=True) as move:
+            positions = move.positions()
+            return _Sought(move.now, {position.bucket: move.lowest(position, target) for position in positions})
 
     @contextmanager
     def _moving(self, *, dry: bool) -> Iterator[_Move]:
@@ -117,6 +126,15 @@ class Mover:
                 connection.execute(text("SELECT pg_notify(:channel, :signal)"), {"channel": CHANNEL, "signal": signal})
 
 
+@dataclass(frozen=True, slots=True)
+class _Sought:
+    """Where the items of a time begin, as it was shortly before the locks were taken."""
+
+    snapshot: str
+    lowest: Mapping[int, int | None]
+    """By bucket, the lowest id among those that are visible in the snapshot; None: there are none."""
+
+
 class _Move:
     """One transaction's view of the log, and what it writes."""
 
@@ -125,18 +143,19 @@ class _Move:
         self._side = side
         self._log, self._positions = in_text(log), in_text(positions)
         self._dry = dry
-        self._now = ""
+        self.now = ""
+        """The snapshot of this moment, once the positions were read."""
 
     def positions(self) -> Sequence[Position]:
         # The snapshot comes first: what is committed later is behind every new position.
-        self._now = str(self._one("SELECT pg_current_snapshot()::text"))
+        self.now = str(self._one("SELECT pg_current_snapshot()::text"))
         columns = ", ".join(f"{name}::text" if name in ("passed", "batch") else name for name in _FIELDS)
         server = "server = (SELECT system_identifier FROM pg_control_system()) AS is_ours"
         rows = self._connection.execute(text(f"SELECT {columns}, {server} FROM {self._positions} ORDER BY bucket"))
         found = []
         for *fields, is_ours in rows:
             position = Position(**dict(zip(_FIELDS, fields, strict=True)))
-            if not is_ours or has_gone_back(position.batch or position.passed, self._now):
+            if not is_ours or has_gone_back(position.batch or position.passed, self.now):
                 name = self._side.box.name
                 raise StoreUnavailable(
                     f"box {name}: its positions are in the numbers of another server's transactions; first: "
@@ -145,10 +164,17 @@ class _Move:
             found.append(position)
         return found
 
-    def back(self, position: Position, target: Target) -> Moved:
+    def lowest(self, position: Position, target: Target) -> int | None:
+        """The lowest id of the bucket's items from the target on."""
+        found = self._one(
+            f"SELECT min(t.id) FROM {self._log} AS t WHERE {_THERE} AND {target.condition}", position, target
+        )
+        return None if found is None else int(found)
+
+    def back(self, position: Position, target: Target, sought: _Sought | None = None) -> Moved:
         # What still waits goes out anyway: it is neither counted, nor a place to go back to.
         passed = f"FROM {self._log} AS t WHERE {_THERE} AND {_PASSED}"
-        to = self._one(f"SELECT min(t.id) {passed} AND {target.condition}", position, target)
+        to = self._first_passed(position, target, sought)
         if to is None:
             return Moved(0, at_least=False)
         from_there = f"{passed} AND t.id >= :to"
@@ -156,7 +182,7 @@ class _Move:
         if not self._dry:
             began = self._one(f"SELECT min(t.xact)::text {from_there}", position, to=to)
             waiting = self._one(f"SELECT min(t.id) FROM {self._log} AS t WHERE {_WAITS}", position)
-            back = sent_back(position, int(to), now=self._now, began=int(began), waiting=waiting)
+            back = sent_back(position, int(to), now=self.now, began=int(began), waiting=waiting)
             self._write(back)
             # Their rows come out of the log again: a second copy of one would find its id taken.
             removed = self._connection.execute(
@@ -169,6 +195,17 @@ class _Move:
             moved = replace(moved, anew=tuple(removed.scalars()))
         return moved
 
+    def _first_passed(self, position: Position, target: Target, sought: _Sought | None) -> int | None:
+        """The lowest id from the target on that was passed."""
+        where: dict[str, dict[str, Any]] = {_THERE: {}}
+        if sought is not None:
+            where = {_SINCE.format(snapshot="sought"): {"sought": sought.snapshot}}
+            if (lowest := sought.lowest.get(position.bucket)) is not None:
+                where[f"{_THERE} AND t.id >= :lowest"] = {"lowest": lowest}
+        query = f"SELECT min(t.id) FROM {self._log} AS t WHERE {_PASSED} AND {target.condition} AND "
+        found = [self._one(query + rows, position, target, **values) for rows, values in where.items()]
+        return min((int(each) for each in found if each is not None), default=None)
+
     def ahead(self, position: Position, target: Target | None) -> Moved:
         waiting = f"FROM {self._log} AS t WHERE {_WAITS}"
         kept = (
@@ -177,7 +214,7 @@ class _Move:
             else self._one(f"SELECT min(t.id) {waiting} AND {target.condition}", position, target)
         )
         highest = self._one(f"SELECT max(t.id) FROM {self._log} AS t WHERE {_THERE}", position) or 0
-        to = sent_ahead(position, kept, now=self._now, highest=highest)
+        to = sent_ahead(position, kept, now=self.now, highest=highest)
         if to is None:
             return Moved(0, at_least=False)
         moved = self._counted(waiting if kept is None else f"{waiting} AND t.id < :to", position, to=kept)
@@ -205,7 +242,7 @@ class _Move:
         return self._connection.execute(text(query.replace("::text", "\\:\\:text")), given).scalar()
 
     def _values(self, position: Position) -> dict[str, Any]:
-        return {name: getattr(position, name) for name in _FIELDS} | {"now": self._now}
+        return {name: getattr(position, name) for name in _FIELDS} | {"now": self.now}
 
 
 def take_locks(connection: Connection, side: BoxTable) -> None:
