@@ -54,6 +54,7 @@ def check(settings: Settings) -> list[Finding]:
         *_names(settings),
         *_tables(settings),
         *_dead_letters(settings),
+        *_hidden(settings),
     ]
     found += job_rules.check(settings)
     for path, name, box in declared(settings):
@@ -216,6 +217,18 @@ def _covers(topics: str, topic: str) -> bool:
         return re.search(topics, topic) is not None
     except re.error:  # librdkafka's patterns are not quite Python's
         return False
+
+
+def _hidden(settings: Settings) -> Iterator[Finding]:
+    """A misspelt name would hide nothing, and nobody would be told."""
+    known = {**settings.boxes, **settings.job_items}
+    for name in settings.console.hide:
+        if name != "*" and name not in known:
+            message = (
+                f"hides nothing: no box has this name; known: {', '.join(sorted(known)) or 'none'}; * is every box"
+            )
+            sections = ("outbox_items", "inbox_items", "job_items")
+            yield Finding(("console", "hide", name), message, frozenset((section, name) for section in sections))
 
 
 def _tables(settings: Settings) -> Iterator[Finding]:

@@ -31,7 +31,8 @@ class Hiding:
 
     def __init__(self, rules: Mapping[str, Sequence[str] | None]) -> None:
         """Args:
-        rules: by box, or ``*`` for all: None hides the whole payload; key paths hide the values there.
+        rules: by box, or ``*`` for all: None hides the whole payload; key paths hide the values there. A rule of a box is
+            also one of its subscriptions, which deliver the same payloads.
         """
         self._whole = {box for box, paths in rules.items() if paths is None}
         self._paths = {
@@ -40,7 +41,7 @@ class Hiding:
 
     def hides(self, box: str) -> bool:
         """Whether payloads of the box are hidden whole."""
-        return bool({box, EVERY_BOX} & self._whole)
+        return not self._whole.isdisjoint(_covering(box))
 
     def payload(self, box: str, payload: bytes) -> ShownPayload:
         """The payload as JSON if it is JSON, else as text, else in hex."""
@@ -72,7 +73,12 @@ class Hiding:
         return _masked((), value, self._paths_of(box))
 
     def _paths_of(self, box: str) -> list[tuple[str, ...]]:
-        return [*self._paths.get(box, ()), *self._paths.get(EVERY_BOX, ())]
+        return [path for name in _covering(box) for path in self._paths.get(name, ())]
+
+
+def _covering(box: str) -> set[str]:
+    """Names in rules that are about this box: ``order_outbox_item.billing`` is a subscription of ``order_outbox_item``."""
+    return {box, box.partition(".")[0], EVERY_BOX}
 
 
 def _as_text(payload: bytes) -> str | None:

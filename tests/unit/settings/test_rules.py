@@ -192,3 +192,16 @@ def test_on_mysql_a_database_is_the_schema_of_a_table(folder: Folder, url: str, 
         f"database: {{url: '{url}'}}\noutbox_items: {{a_item: {{table: t}}, b_item: {{table: shop.t}}}}"
     )
     assert list(problems) == (["outbox_items.b_item.table"] if refused else [])
+
+
+def test_a_rule_that_hides_payloads_of_no_box_is_refused(folder: Folder) -> None:
+    boxes = "outbox_items: {a_item: {storage: log, subscriptions: {b: {}}}}\njob_items: {c_job: {}}\n"
+    assert not folder.problems(f"{boxes}console: {{hide: {{a_item: true, a_item.b: true, c_job: [d], '*': [e]}}}}")
+    problems = folder.problems(f"{boxes}console: {{hide: {{a_items: true}}}}")
+    assert list(problems) == ["console.hide.a_items"]
+    assert "known: a_item, a_item.b, c_job" in problems["console.hide.a_items"]
+
+
+def test_a_rule_that_hides_payloads_of_a_broken_box_is_no_second_mistake(folder: Folder) -> None:
+    problems = folder.problems("outbox_items: {a_item: []}\nconsole: {hide: {a_item: true}}")
+    assert list(problems) == ["outbox_items.a_item"]
