@@ -11,8 +11,17 @@ from boxengine.settings.diagnosis import Finding
 from boxengine.settings.files import Document
 from boxengine.settings.origin import ENVIRONMENT, Path, Source
 
-# A default ends before the next variable, so that a text of a thousand unclosed ones is not read a thousand times.
-_VARIABLE = re.compile(r"\$?\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:[^}$]|\$(?!\{))*))?\}")
+# A default may hold templates such as {event_name}. It ends before the next variable, so that a text of a thousand unclosed
+# ones is not read a thousand times.
+_VARIABLE = re.compile(
+    r"(?P<escaped>\$\$\{)"
+    r"|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:\{[^{}$]*\}|[^}$]|\$(?!\{))*))?\}"
+    r"|(?P<unclear>\$\{)"
+)
+_UNCLEAR = (
+    "a ${ that is not understood; expected ${NAME} or ${NAME:-default}, without another variable in the default, "
+    "or $${ for the text ${"
+)
 
 
 def merge(documents: Sequence[Document]) -> tuple[dict[str, Any], dict[Path, Source]]:
@@ -54,7 +63,8 @@ def substitute(
 ) -> list[Finding]:
     """Puts the environment's values in for ``${NAME}`` and ``${NAME:-default}`` in all texts, in place.
 
-    The default stands for a variable that is unset or empty, as in a shell. ``$${NAME}`` is the text ``${NAME}``.
+    The default stands for a variable that is unset or empty, as in a shell. ``$${NAME}`` is the text ``${NAME}``. What else
+    begins with ``${`` is wrong: taken for text, a shell's ``${NAME:?needed}`` would become a password.
     Adds to ``unset`` a finding for each variable that is not set and has no default; returns what else is wrong.
     """
     substitution = _Substitution(sources, environ, unset)
@@ -101,10 +111,12 @@ class _Substitution:
         if "<%" in text:
             self.found.append(Finding(path, "ERB is not evaluated here; write ${NAME} for the environment"))
         names: list[str] = []
+        if any(match["unclear"] for match in _VARIABLE.finditer(text)):
+            self.found.append(Finding(path, _UNCLEAR))
 
         def put_in(match: re.Match[str]) -> str:
-            if match[0].startswith("$$"):
-                return match[0][1:]
+            if match["name"] is None:
+                return "${"
             name, default = match["name"], match["default"]
             names.append(name)
             if default is not None:

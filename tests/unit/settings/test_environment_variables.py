@@ -126,6 +126,26 @@ def test_a_doubled_dollar_is_the_text_itself(folder: Folder) -> None:
     assert folder.settings("owner: $${TEAM}").owner == "${TEAM}"
 
 
+@pytest.mark.parametrize("text", ["$${A:?b}", "$${ A }", "$${A", "x$${}"])
+def test_a_doubled_dollar_keeps_any_brace(folder: Folder, text: str) -> None:
+    assert folder.settings(f"owner: '{text}'").owner == text.replace("$$", "$")
+
+
+@pytest.mark.parametrize(
+    "text", ["${A:?needed}", "${A-b}", "${A:=b}", "${A:-${B}}", "${ A }", "${a-name}", "${A", "${}"]
+)
+def test_what_a_shell_would_understand_otherwise_is_not_taken_for_text(folder: Folder, text: str) -> None:
+    folder.environ.update(A="a", B="b")
+    problems = folder.problems(f"owner: '{text}'")
+    assert problems["owner"].startswith("a ${ that is not understood; expected ${NAME} or ${NAME:-default}")
+
+
+@pytest.mark.parametrize(("environ", "topic"), [({}, "orders.{event_name}"), ({"TOPIC": "x.{box}"}, "x.{box}")])
+def test_a_default_may_hold_a_template(folder: Folder, environ: dict[str, str], topic: str) -> None:
+    folder.environ.update(environ)
+    assert folder.settings("owner: '${TOPIC:-orders.{event_name}}'").owner == topic
+
+
 def test_what_a_variable_holds_is_not_looked_through_again(folder: Folder) -> None:
     folder.environ["TEAM"] = "${OTHER}"
     assert folder.settings("owner: ${TEAM}").owner == "${OTHER}"
