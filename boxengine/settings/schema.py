@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema
 
@@ -13,7 +12,7 @@ from boxengine.settings.boxes import BoxSettings, InboxSettings, KafkaSettings, 
 from boxengine.settings.jobs import JobBoxSettings, JobsSettings
 from boxengine.settings.origin import Origin
 from boxengine.settings.values.numbers import Count, CountOrZero, Flag, Port
-from boxengine.settings.values.places import DatabaseUrl, HostNames, HostsAndPorts, RedisUrl
+from boxengine.settings.values.places import DatabaseUrl, HostNames, HostsAndPorts, RedisUrl, database_of
 from boxengine.settings.values.texts import DottedPaths, Hidden, Text, lowered
 from boxengine.settings.values.times import Seconds, SecondsOrZero
 
@@ -241,7 +240,7 @@ class Settings(Section):
         Which schema a bare name means on PostgreSQL only the server knows.
         """
         url = self.database.url or ""
-        database = urlsplit(url).path.strip("/") if url.startswith(("mysql", "mariadb")) else ""
+        database = database_of(url) if url.startswith(("mysql", "mariadb")) else ""
         return f"{database}.{table}" if database and "." not in table else table
 
     def bucket_size_of(self, box: BoxSettings) -> int:

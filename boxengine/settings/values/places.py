@@ -12,25 +12,44 @@ from pydantic import BeforeValidator, WithJsonSchema
 from boxengine.settings.values.texts import CUT, Text, comma_separated, demand_text
 
 _DATABASE_URL = re.compile(r"[a-z][a-z0-9_]*(\+[a-z0-9_]+)?://.*", re.DOTALL)
+_PARTS = re.compile(
+    r"[^:]+://([^:/]*(:[^@]*)?@)?(\[[^/?]+\]|(?P<host>[^/:?]*))(:(?P<port>[^/?]*))?(/(?P<database>[^?]*))?(\?.*)?",
+    re.DOTALL,
+)
+"""Of a database URL, as SQLAlchemy tells them apart: a password may have a slash, a ? or a bracket."""
 _REDIS_URL = re.compile(r"(redis|rediss|unix)://.*", re.DOTALL)
 _HOST_AND_PORT = re.compile(r"([^\s:]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
 
 
+_LAST_PORT = 65535
+
+
+def database_of(url: str) -> str:
+    """The name of the database in a database URL; empty if it has none."""
+    parts = _PARTS.fullmatch(url)
+    return (parts["database"] or "").strip("/") if parts else ""
+
+
 def _database_url(value: object) -> str:
-    text = demand_text(value)
+    # What is put in from a file often ends in a line break.
+    text = demand_text(value).strip()
     if text.startswith("postgres://"):
         raise ValueError("expected a SQLAlchemy URL: write postgresql+psycopg:// where others write postgres://")
     if not _DATABASE_URL.fullmatch(text):
         raise ValueError("expected a SQLAlchemy URL such as postgresql+psycopg://user:password@host:5432/name")
     credentials, _, _ = text.partition("?")[0].partition("://")[2].rpartition("@")
-    if "@" in credentials:
+    parts = _PARTS.fullmatch(text)
+    if "@" in credentials or parts is None or "@" in (parts["host"] or ""):
         # The driver would take what follows the first one for the host, and say so in its errors.
         raise ValueError("expected %40 where the password has an @")
+    port = parts["port"]
+    if port is not None and not (port.isdecimal() and int(port) <= _LAST_PORT):
+        raise ValueError(f"expected a number up to {_LAST_PORT} for the port")
     return text
 
 
 def _redis_url(value: object) -> str:
-    text = demand_text(value)
+    text = demand_text(value).strip()
     if not _REDIS_URL.fullmatch(text):
         raise ValueError("expected a URL that begins with redis://, rediss:// or unix://")
     try:

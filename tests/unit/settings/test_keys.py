@@ -198,6 +198,36 @@ def test_a_database_url_is_one_of_sqlalchemy(folder: Folder, url: str, message: 
     assert message in folder.problems(f"database: {{url: '{url}'}}")["database.url"]
 
 
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("postgresql://u:hunter2@h:port/n", "expected a number up to 65535 for the port"),
+        ("postgresql://u:hunter2@h:/n", "expected a number up to 65535 for the port"),
+        ("postgresql://u:hunter2@h:99999/n", "expected a number up to 65535 for the port"),
+        ("mysql+pymysql://u:hunter2?2@2@h/n", "expected %40 where the password has an @"),
+    ],
+)
+def test_a_database_url_that_leads_nowhere_is_found_before_the_start(folder: Folder, url: str, message: str) -> None:
+    problem = folder.problems(f"database: {{url: '{url}'}}")["database.url"]
+    assert problem.startswith(message)
+    assert "hunter2" not in problem
+
+
+@pytest.mark.parametrize("backend", ["postgresql", "mysql"])
+@pytest.mark.parametrize("rest", ["u:p[x@h/n", "u:p/x?#y@h:1/n", "u@[::1]:1/n", "/n", "h/n?a=b@c:d"])
+def test_a_password_may_have_what_a_web_address_may_not(folder: Folder, backend: str, rest: str) -> None:
+    url = f"{backend}://{rest}"
+    text = "outbox_items: {a_item: {table: t}, b_item: {table: n.t}}"
+    problems = folder.problems(f"database: {{url: '{url}'}}\n{text}")
+    assert list(problems) == (["outbox_items.b_item.table"] if backend == "mysql" else [])
+
+
+def test_a_url_from_a_file_may_end_in_a_line_break(folder: Folder) -> None:
+    folder.environ.update(DATABASE_URL="postgresql://h/n\n", REDIS_URL="redis://h/1\n")
+    settings = folder.settings("")
+    assert (settings.database.url, settings.redis.url) == ("postgresql://h/n", "redis://h/1")
+
+
 def test_a_problem_with_a_secret_does_not_tell_it(folder: Folder) -> None:
     problems = folder.problems("redis: {password: 12345}\ndatabase: {url: 'me:hunter2@host'}")
     assert "12345" not in problems["redis.password"]
