@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from types import ModuleType
+from pathlib import Path
+from types import MappingProxyType, ModuleType, NoneType, UnionType
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -22,6 +23,7 @@ from boxengine.settings.origin import dotted
 from boxengine.settings.schema import Settings
 from boxengine.settings.transport_names import KAFKA, CannotFind, find, short_name
 from boxengine.settings.values.numbers import Amount, CountOrZero, Flag
+from boxengine.settings.values.texts import Keys, Words, WordsOrMore
 from boxengine.settings.values.times import Seconds
 
 _WAYS = {"__call__": "(item, payload)", "call_batch": "(items)"}
@@ -29,12 +31,19 @@ _WAYS = {"__call__": "(item, payload)", "call_batch": "(items)"}
 _GIVEN = ("session", "decoded")
 """Arguments that the engine gives a function that asks for them."""
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_FROM_TEXT: dict[Any, Any] = {
-    annotation: kind
-    for plain, kind in ((bool, Flag), (int, CountOrZero), (float, Amount))
-    for annotation in (plain, plain | None)
-}
-"""By the annotation of a built-in transport's argument, how a text becomes its value. None of them goes below zero."""
+_KINDS: Mapping[frozenset[Any], Any] = MappingProxyType(
+    {
+        frozenset({bool}): Flag,
+        frozenset({int}): CountOrZero,
+        frozenset({float}): Amount,
+        frozenset({str}): Words,
+        frozenset({str, Path}): Words,
+        frozenset({str, Sequence[str]}): WordsOrMore,
+        frozenset({Mapping[str, str]}): Keys,
+        frozenset({Mapping[str, Any]}): Keys,
+    }
+)
+"""By the types that a built-in transport's argument may have, what the file may say. No number goes below zero."""
 
 
 class Misconfigured(Exception):
@@ -91,9 +100,10 @@ def _timeout(arguments: dict[str, Any], found: Any, name: str) -> timedelta | No
 
 def _parsed(argument: str, given: object, kind: Any) -> Any:
     try:
-        return TypeAdapter(kind).validate_python(given)
+        # With its name, by which a secret is known and not shown.
+        return TypeAdapter(dict[str, kind]).validate_python({argument: given})[argument]
     except ValidationError as error:
-        message = findings(error, {}, model=KafkaSettings)[0].message
+        message = findings(error, {argument: given}, model=KafkaSettings)[0].message
         raise Misconfigured((argument, message)) from error
 
 
@@ -101,22 +111,29 @@ def _typed(arguments: Mapping[str, Any], transport: type) -> dict[str, Any]:
     """The arguments of a built-in transport, with numbers and flags for texts: a value with ``${NAME}`` is always text.
 
     Raises:
-        Misconfigured: a text that is not what its argument is annotated as.
+        Misconfigured: a value that is not what its argument is annotated as.
     """
     annotations = typing.get_type_hints(transport.__init__)  # type: ignore[misc] # it is the class's own
-    typed = dict(arguments)
+    parameters = inspect.signature(transport).parameters
+    typed: dict[str, Any] = {}
     mistakes: list[tuple[str | None, str]] = []
     for argument, given in arguments.items():
-        kind = _FROM_TEXT.get(annotations.get(argument))
-        if kind is None or not isinstance(given, str):
+        types = _types(annotations[argument]) if argument in parameters else frozenset()
+        if given is None and types and not (NoneType in types and parameters[argument].default is not None):
+            # As everywhere, a key without a value is no key. Only where there is a default to be without, it is a choice.
             continue
+        kind = None if given is None else _KINDS.get(types - {NoneType})
         try:
-            typed[argument] = _parsed(argument, given, kind)
+            typed[argument] = given if kind is None else _parsed(argument, given, kind)
         except Misconfigured as error:
             mistakes += error.mistakes
     if mistakes:
         raise Misconfigured(*mistakes)
     return typed
+
+
+def _types(annotation: Any) -> frozenset[Any]:
+    return frozenset(typing.get_args(annotation) if isinstance(annotation, UnionType) else (annotation,))
 
 
 def _takes(found: Any, argument: str) -> bool:

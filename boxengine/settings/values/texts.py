@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
 
@@ -42,6 +42,31 @@ DottedPaths = Annotated[
     BeforeValidator(_one_or_more),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
+
+
+def _words(value: object) -> str:
+    if not isinstance(value, str):
+        advice = "" if isinstance(value, Mapping | list) else " (put it in quotes)"
+        raise ValueError(f"expected text{advice}")  # noqa: TRY004 - pydantic's way
+    return value
+
+
+def _words_or_more(value: object) -> object:
+    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+        return value
+    return _words(value)
+
+
+def _keys(value: object) -> object:
+    if not isinstance(value, Mapping):
+        raise ValueError("expected a mapping (key: value)")  # noqa: TRY004 - pydantic's way
+    return value
+
+
+Words = Annotated[str, BeforeValidator(_words)]
+"""Text of a transport's argument, which may be empty."""
+WordsOrMore = Annotated[Any, BeforeValidator(_words_or_more)]
+Keys = Annotated[Any, BeforeValidator(_keys)]
 
 
 def _hidden(value: object) -> dict[str, tuple[str, ...] | None]:

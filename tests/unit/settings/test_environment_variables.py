@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
@@ -119,6 +120,48 @@ def test_each_text_that_is_not_what_a_transport_needs_is_reported_at_its_argumen
         f"{base}.approximate": "expected true or false, got 'maybe'",
         f"{base}.maxlen": "expected a whole number from 0 up, got 'many'",
         f"{base}.timeout": "expected a number from 0 up, got 'soon'",
+    }
+
+
+@pytest.mark.parametrize(
+    ("transport", "argument", "message"),
+    [
+        ("kafka: {topic: 7, bootstrap_servers: 'b:1'}", "topic", "expected text (put it in quotes), got 7"),
+        ("kafka: {topic: t, bootstrap_servers: 5}", "bootstrap_servers", "expected text (put it in quotes), got 5"),
+        ("kafka: {topic: t, config: [a]}", "config", "expected a mapping (key: value), got a list"),
+        ("file: {path: yes}", "path", "expected text (put it in quotes), got true"),
+        ("log: {level: 10}", "level", "expected text (put it in quotes), got 10"),
+        ("log: {payload_limit: -1}", "payload_limit", "expected a whole number from 0 up, got -1"),
+        ("http: {url: }", "url", "missing: http requires this argument"),
+        ("http: {url: 'https://h', allow_private: 5}", "allow_private", "expected true or false, got 5"),
+        ("http: {url: 'https://h', headers: [a]}", "headers", "expected a mapping (key: value), got a list"),
+        ("http: {url: 'https://h', secret: 4711}", "secret", "expected text (put it in quotes)"),
+        ("http: {url: 'https://h', secret: [4711]}", "secret", "expected text"),
+    ],
+)
+def test_a_value_that_is_not_what_a_built_in_transport_needs_is_found_before_the_start(
+    folder: Folder, transport: str, argument: str, message: str
+) -> None:
+    folder.write(f"outbox_items: {{a_item: {{transports: {{{transport}}}}}}}")
+    with pytest.raises(ConfigurationError) as error:
+        resolve(folder.load(), builtin_transports=BUILTIN_TRANSPORTS)
+    path = f"outbox_items.a_item.transports.{transport.partition(':')[0]}.{argument}"
+    assert {problem.path: problem.message for problem in error.value.problems} == {path: message}
+
+
+def test_an_argument_without_a_value_is_left_out_unless_nothing_is_a_choice(folder: Folder) -> None:
+    arguments = "{topic: t, bootstrap_servers: , config: , content_type: , delivery_timeout: }"
+    settings = folder.settings(
+        "kafka: {bootstrap_servers: 'b:1', config: {linger.ms: 5}}\n"
+        f"outbox_items: {{a_item: {{transports: {{kafka: {arguments}}}}}}}"
+    )
+    [spec] = resolve(settings, builtin_transports=BUILTIN_TRANSPORTS).pipelines["a_item"].transports
+    assert isinstance(spec.build, functools.partial)
+    assert spec.build.keywords == {
+        "topic": "t",
+        "bootstrap_servers": "b:1",
+        "config": {"linger.ms": 5},
+        "content_type": None,
     }
 
 
