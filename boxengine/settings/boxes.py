@@ -14,7 +14,7 @@ from boxengine.settings.descriptions import describe
 from boxengine.settings.names import default_table
 from boxengine.settings.values.choices import BeginningKind, Order, StorageKind
 from boxengine.settings.values.numbers import Acks, Count, CountOrZero, Factor, Flag, Share
-from boxengine.settings.values.places import DeadLetter, Servers
+from boxengine.settings.values.places import DeadLetter, Servers, Topics
 from boxengine.settings.values.texts import CUT, DottedPaths, Text
 from boxengine.settings.values.times import Duration, Seconds, SecondsOrZero
 
@@ -99,7 +99,7 @@ class TransportSettings(Section):
 class KafkaSource(Section):
     """Topics whose messages become items of an inbox box."""
 
-    topics: DottedPaths = Field(min_length=1)
+    topics: Topics = Field(min_length=1)
     group: Text
     """Consumer group."""
     concurrency: Count = 1

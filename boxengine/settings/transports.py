@@ -154,14 +154,16 @@ def kafka_arguments(arguments: Mapping[str, Any], defaults: KafkaSettings) -> di
     Raises:
         Misconfigured: that inner section is not in order.
     """
-    own = dict(arguments)
+    shared = defaults.for_transports()
+    # A key without a value is no key.
+    own = {key: value for key, value in arguments.items() if value is not None or key not in shared}
     written = own.pop("kafka", None)
     try:
         inner = KafkaSettings.model_validate(as_kafka_settings(written)).for_transports()
     except ValidationError as error:
         found = findings(error, written, model=KafkaSettings)
         raise Misconfigured(*((dotted(("kafka", *finding.path)), finding.message) for finding in found)) from error
-    return _layered(defaults.for_transports(), inner, own)
+    return _layered(shared, inner, own)
 
 
 _SECONDS_OF_THE_REFERENCE = {
@@ -177,6 +179,9 @@ def as_kafka_settings(written: object) -> object:
 
     What is no key of that gem's and has a dot in its name is librdkafka's own, as there. What cannot be understood is
     left as it is, to be refused with its path.
+
+    Raises:
+        Misconfigured: a time that is no number of seconds.
     """
     if not isinstance(written, Mapping):
         return written
@@ -187,8 +192,10 @@ def as_kafka_settings(written: object) -> object:
             settings["bootstrap_servers"] = value
         elif key == "kafka_config" and isinstance(value, Mapping):
             config |= value
-        elif key in _SECONDS_OF_THE_REFERENCE and isinstance(value, int | float):
-            config[_SECONDS_OF_THE_REFERENCE[key]] = round(value * 1000)
+        elif key in _SECONDS_OF_THE_REFERENCE:
+            if value is not None:
+                seconds: float = _parsed(dotted((KAFKA, key)), value, Amount)
+                config[_SECONDS_OF_THE_REFERENCE[key]] = round(seconds * 1000)
         elif "." in key:
             config[key] = value
         else:

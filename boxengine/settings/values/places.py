@@ -18,6 +18,7 @@ _PARTS = re.compile(
 )
 """Of a database URL, as SQLAlchemy tells them apart: a password may have a slash, a ? or a bracket."""
 _REDIS_URL = re.compile(r"(redis|rediss|unix)://.*", re.DOTALL)
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 _HOST_AND_PORT = re.compile(r"([^\s:]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
 
 
@@ -73,6 +74,18 @@ def _servers(value: object) -> str:
     return demand_text(value)
 
 
+def _topics(value: object) -> object:
+    # A pattern may have commas of its own.
+    return [value] if isinstance(value, str) and value.startswith("^") else comma_separated(value)
+
+
+def _topic(value: object) -> str:
+    text = demand_text(value)
+    if not (text.startswith("^") or _TOPIC.fullmatch(text)):
+        raise ValueError("expected a topic's name (letters, digits, '.', '_' and '-'), or a pattern that begins with ^")
+    return text
+
+
 def _dead_letter(value: object) -> dict[str, str]:
     match value:
         case {"box": str(place), **rest} if place and not rest:
@@ -102,6 +115,12 @@ Servers = Annotated[
     BeforeValidator(_servers),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
+Topics = Annotated[
+    tuple[Annotated[str, BeforeValidator(_topic)], ...],
+    BeforeValidator(_topics),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+"""A list, or text with commas, likewise."""
 DeadLetter = Annotated[
     Mapping[str, str],
     BeforeValidator(_dead_letter),

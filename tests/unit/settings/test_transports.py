@@ -215,6 +215,20 @@ def test_the_kafka_gem_of_sbmt_outbox_is_kafka(folder: Folder) -> None:
     }
 
 
+def test_times_of_that_gem_may_come_from_variables(folder: Folder) -> None:
+    folder.environ["ACK"] = "2.5"
+    made = only_transport(
+        folder, "{kafka: {topic: t, kafka: {ack_timeout: '${ACK}', connect_timeout: '${C:-1}', retry_backoff: }}}"
+    ).build()
+    assert made.config == {"request.timeout.ms": 2500, "socket.connection.setup.timeout.ms": 1000}
+
+
+def test_a_time_of_that_gem_that_is_no_number_is_said_to_be_one(folder: Folder) -> None:
+    problems = folder.problems("outbox_items: {a_item: {transports: {kafka: {topic: t, kafka: {ack_timeout: soon}}}}}")
+    path = "outbox_items.a_item.transports.kafka.kafka.ack_timeout"
+    assert problems == {path: "expected a number from 0 up, got 'soon'"}
+
+
 KAFKA = """
 kafka:
   bootstrap_servers: [a:9092, b:9092]
@@ -259,6 +273,27 @@ def test_an_inbox_source_has_the_defaults_of_the_top_level(folder: Folder) -> No
             "dead_letter": {"topic": "lost"},
         }
     }
+
+
+@pytest.mark.parametrize("topics", ["'a, b'", "[a, b]", "'${TOPICS}'"])
+def test_topics_are_a_list_or_text_with_commas(folder: Folder, topics: str) -> None:
+    folder.environ["TOPICS"] = "a,b"
+    settings = folder.settings(f"inbox_items: {{a_item: {{source: {{kafka: {{topics: {topics}, group: g}}}}}}}}")
+    source = settings.inbox_items["a_item"].source
+    assert source is not None
+    assert source.kafka.topics == ("a", "b")
+
+
+@pytest.mark.parametrize("pattern", ["'^a{1,2}'", "['^a{1,2}']"])
+def test_a_pattern_of_topics_may_have_commas(folder: Folder, pattern: str) -> None:
+    source = f"{{kafka: {{topics: {pattern}, group: g}}}}"
+    assert not folder.problems(f"{KAFKA}inbox_items: {{a_item: {{source: {source}}}}}")
+
+
+def test_what_no_topic_can_be_called_is_refused(folder: Folder) -> None:
+    source = "{kafka: {topics: [ok, 'a, b'], group: g}}"
+    problems = folder.problems(f"{KAFKA}inbox_items: {{a_item: {{source: {source}}}}}")
+    assert list(problems) == ["inbox_items.a_item.source.kafka.topics[1]"]
 
 
 def test_an_inbox_source_needs_servers_from_somewhere(folder: Folder) -> None:
