@@ -6,6 +6,7 @@ are written out, for ten lines of aliases can stand for a billion values.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ LARGEST_FILE = 1 << 20
 MOST_VALUES = 20_000
 """Keys and values of one file, those that an alias stands for counted each time."""
 _TOO_MANY = f"more than {MOST_VALUES:,} values, those that aliases stand for included"
+_ALIKE = 0.9
+"""From which on a section is a misspelt key: outbox_item is, and databases; no name that environments usually have."""
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 _UNPRINTABLE = re.compile(r"[\x00\ud800-\udfff]")
 """What YAML's escapes can write, and neither a database nor UTF-8 can hold."""
@@ -211,9 +214,18 @@ def _in_environment(data: dict[str, Any], *, file: str, env: str, problems: Sequ
         for key, value in data.items()
         if key not in ENVIRONMENTS and key not in sections and not key.startswith("x-") and value is not None
     ]
+    others = (key for key in sections if key not in (*ENVIRONMENTS, env) and not key.startswith("x-"))
+    beside += [Problem(file, key, message) for key in others if (message := _misspelt(key)) is not None]
     section = data.get(env)
     if section is not None and not isinstance(section, dict):
         beside.append(Problem(file, env, "expected a mapping (key: value)"))
         section = None
     known = tuple(key for key in data if key in ENVIRONMENTS or (key in sections and not key.startswith("x-")))
     return Document(file, section or {}, (*problems, *beside), known)
+
+
+def _misspelt(section: str) -> str | None:
+    near = difflib.get_close_matches(section, Settings.model_fields, n=1, cutoff=_ALIKE)
+    if not near:
+        return None
+    return f"would be an environment; did you mean {near[0]}? expected inside one of the environment sections"

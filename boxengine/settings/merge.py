@@ -25,7 +25,7 @@ _UNCLEAR = (
 
 
 def merge(documents: Sequence[Document]) -> tuple[dict[str, Any], dict[Path, Source]]:
-    """Mappings are merged key by key, anything else is replaced by the later file; and the source of each value."""
+    """Mappings are merged key by key, anything else is replaced by what the later file has; and the source of each value."""
     data: dict[str, Any] = {}
     sources: dict[Path, Source] = {}
     for document in documents:
@@ -38,6 +38,9 @@ def _merge_into(
 ) -> None:
     for key, value in addition.items():
         here = (*path, key)
+        if value is None and target.get(key) is not None:
+            # No value, no key: a section whose lines are all comments takes nothing back.
+            continue
         if isinstance(value, dict):
             if not isinstance(target.get(key), dict):
                 if key in target:

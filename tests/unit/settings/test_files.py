@@ -87,6 +87,19 @@ def test_mappings_are_merged_deeply_and_lists_replaced(folder: Folder) -> None:
     assert list(settings.boxes) == ["order_item", "other_item"]
 
 
+def test_a_key_without_a_value_takes_nothing_back_of_an_earlier_file(folder: Folder) -> None:
+    folder.write(
+        "poller: {rate_limit: 1}\noutbox_items: {a_item: {owner: me, transports: {log: {level: debug}}}}", "a.yml"
+    )
+    folder.write("poller:\noutbox_items: {a_item: {owner: , transports: {log: }}}\nredis:", "b.yml")
+    folder.write("outbox_items:", "c.yml")
+    settings = folder.load("a.yml", "b.yml", "c.yml")
+    box = settings.outbox_items["a_item"]
+    assert (settings.poller.rate_limit, box.owner) == (1, "me")
+    assert box.transports["log"].arguments == {"level": "debug"}
+    assert str(settings.origin.of(("poller", "rate_limit"))) == "a.yml"
+
+
 @pytest.mark.parametrize(("environment", "buckets"), [(None, 16), ("test", 2), ("review", 4), ("default", 16)])
 def test_the_environment_picks_its_section(folder: Folder, environment: str | None, buckets: int) -> None:
     folder.write(SECTIONS)
@@ -124,6 +137,12 @@ def test_a_file_that_lacks_the_section_adds_nothing_where_another_has_it(folder:
 
 def test_a_key_beside_the_sections_is_refused(folder: Folder) -> None:
     assert "inside one of them" in folder.problems("owner: x\ndevelopment: {bucket_size: 2}")["owner"]
+
+
+def test_a_misspelt_key_beside_the_sections_is_no_environment(folder: Folder) -> None:
+    problems = folder.problems("outbox_item: {a_item: {}}\nqa: {}\ndevelopment: {bucket_size: 2}")
+    assert list(problems) == ["outbox_item"]
+    assert "did you mean outbox_items? expected inside one of the environment sections" in problems["outbox_item"]
 
 
 def test_keys_that_begin_with_x_hold_anchors(folder: Folder) -> None:
