@@ -104,6 +104,12 @@ def note_on_driver(url: str) -> str | None:
 def notices(settings: Settings) -> list[Problem]:
     """What works but is probably not meant; to be logged as warnings at start."""
     found: list[tuple[Path, str]] = []
+    if not (settings.boxes or settings.job_items):
+        message = (
+            "there are none, so a worker would not start; "
+            "a section takes nothing over from default unless it says <<: *default"
+        )
+        found.append((("outbox_items",), message))
     for key in ("url", "replica_url", "listen_url"):
         url = getattr(settings.database, key)
         note = None if url is None else note_on_driver(url)

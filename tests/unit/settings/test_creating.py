@@ -102,7 +102,7 @@ def test_what_creating_needs_is_asked_for_at_once(folder: Folder, text: str, pat
 def test_the_url_may_name_the_application_s_driver_and_the_worker_says_that_it_uses_its_own(
     folder: Folder, url: str, note: str
 ) -> None:
-    folder.write(f"database: {{url: '{url}'}}")
+    folder.write(f"database: {{url: '{url}'}}\noutbox_items: {{a_item: {{transports: {{log: }}}}}}")
     settings = load_for_worker().resolved.settings
     assert settings.database.url == url
     assert [str(each) for each in notices(settings)] == [f"outbox.yml: database.url: {note}"]

@@ -152,6 +152,16 @@ def test_what_is_probably_not_meant_is_a_notice_and_no_error(folder: Folder, box
     assert [(notice.file, notice.path) for notice in notices(settings)] == [("outbox.yml", path)]
 
 
+def test_a_section_without_boxes_is_a_notice_that_says_what_default_is_not(folder: Folder) -> None:
+    settings = folder.settings(
+        "default: {outbox_items: {a_item: {transports: {log: }}}}\ndevelopment: {bucket_size: 2}"
+    )
+    [notice] = notices(settings)
+    assert notice.path == "outbox_items"
+    assert notice.message.endswith("a section takes nothing over from default unless it says <<: *default")
+    assert not notices(folder.settings("job_items: {a_job: {tasks: {t: json.dumps}}}"))
+
+
 TWO_SOURCES = """
 kafka: {{bootstrap_servers: "a:1,b:1"}}
 inbox_items:
