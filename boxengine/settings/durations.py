@@ -25,11 +25,16 @@ _UNITS = (
 )
 
 
+class TooLong(ValueError):
+    """The text is a duration, and Python has none of this length."""
+
+
 def parse(text: str) -> timedelta:
     """The length of ``P1W``, ``PT6H``, ``P1DT12H``, ``PT0.5S``.
 
     Raises:
-        ValueError: the text is not a duration, or one too long for Python (2.7 million years).
+        ValueError: the text is not a duration.
+        TooLong: it is one of more than 2.7 million years.
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None:
@@ -44,7 +49,7 @@ def parse(text: str) -> timedelta:
             timedelta(0),
         )
     except OverflowError as error:
-        raise ValueError(f"too long: {text!r}") from error
+        raise TooLong(f"too long: {text!r}") from error
 
 
 def format_iso(length: timedelta) -> str:

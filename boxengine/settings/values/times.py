@@ -14,15 +14,22 @@ from boxengine.settings import durations
 from boxengine.settings.values.numbers import FALSE, number_of, schema
 from boxengine.settings.values.texts import demand_text
 
+LONGEST = timedelta(days=365_243)
+"""A thousand years: what is counted back from now by much more is no date that Python or a database knows."""
+
+
+def _bounded(length: timedelta) -> timedelta:
+    if length > LONGEST:
+        raise ValueError("expected at most P1000Y")
+    return length
+
 
 def _duration(value: object) -> timedelta:
     if isinstance(value, timedelta):
         return value
-    if isinstance(value, str):
-        try:
-            return durations.parse(value)
-        except ValueError:
-            pass
+    length = _parsed(value)
+    if length is not None:
+        return _bounded(length)
     raise ValueError("expected an ISO 8601 duration such as P1W, P1D, PT6H or PT0.5S")
 
 
@@ -33,7 +40,7 @@ def _seconds(*, zero: bool) -> Callable[[object], timedelta]:
         length = _length(value)
         if length is None or length < timedelta(0) or not (zero or length):
             raise ValueError(f"{least}, or an ISO 8601 duration such as PT10S")
-        return length
+        return _bounded(length)
 
     return parse
 
@@ -51,11 +58,20 @@ def _length(value: object) -> timedelta | None:
     if isinstance(value, timedelta):
         return value
     number = number_of(value)
+    if number is None:
+        return _parsed(value)
     try:
-        if number is not None:
-            return timedelta(seconds=number)
+        return timedelta(seconds=number)
+    except OverflowError:
+        return timedelta.max if number > 0 else None
+
+
+def _parsed(value: object) -> timedelta | None:
+    try:
         return durations.parse(value) if isinstance(value, str) else None
-    except (ValueError, OverflowError):
+    except durations.TooLong:
+        return timedelta.max
+    except ValueError:
         return None
 
 

@@ -184,6 +184,17 @@ def test_redis_is_reached_by_all_its_urls(folder: Folder, url: str) -> None:
     assert folder.settings(f"redis: {{url: '{url}'}}").redis.url == url
 
 
+@pytest.mark.parametrize("length", ["P1001Y", "P9999Y", "P99999999999Y"])
+def test_no_length_of_time_goes_back_beyond_the_calendar(folder: Folder, length: str) -> None:
+    problems = folder.problems(
+        f"outbox_items: {{a_item: {{retention: {length}}}}}\nprocessor: {{general_timeout: {length}}}\n"
+        "poller: {rate_interval: 1e+14}"
+    )
+    assert set(problems) == {"outbox_items.a_item.retention", "processor.general_timeout", "poller.rate_interval"}
+    assert all(message.startswith("expected at most P1000Y") for message in problems.values())
+    assert not folder.problems("outbox_items: {a_item: {retention: P1000Y}}")
+
+
 @pytest.mark.parametrize("sentinels", ["[a:26379, b:26379]", "'a:26379, b:26379'"])
 def test_sentinels_are_a_list_or_text_with_commas(folder: Folder, sentinels: str) -> None:
     settings = folder.settings(f"redis: {{sentinels: {sentinels}, master_name: main, password: x}}")
