@@ -29,6 +29,7 @@ _TOO_MANY = f"more than {MOST_VALUES:,} values, those that aliases stand for inc
 _ALIKE = 0.9
 """From which on a section is a misspelt key: outbox_item is, and databases; no name that environments usually have."""
 _MERGE_TAG = "tag:yaml.org,2002:merge"
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _UNPRINTABLE = re.compile(r"[\x00\ud800-\udfff]")
 """What YAML's escapes can write, and neither a database nor UTF-8 can hold."""
 
@@ -137,7 +138,8 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Form:
-    """Looks for what YAML lets pass but nobody means: keys that stand twice, keys that are not text, loops of aliases."""
+    """Looks for what YAML lets pass but nobody means: keys that stand twice or are not text, times of day as numbers, loops of
+    aliases."""
 
     def __init__(self, file: str) -> None:
         self.problems: list[Problem] = []
@@ -171,6 +173,10 @@ class _Form:
         if isinstance(node, yaml.MappingNode):
             return self._visit_mapping(node, path)
         self._check_text(node.value, path)
+        if node.tag in _NUMBERS and ":" in node.value:
+            self.unusable = True
+            line = node.start_mark.line + 1
+            self._report(path, f"{node.value} in line {line} is a number to base 60 to YAML; put it in quotes")
         return 0
 
     def _visit_mapping(self, node: yaml.MappingNode, path: tuple[str | int, ...]) -> int:

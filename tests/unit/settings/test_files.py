@@ -87,6 +87,18 @@ def test_mappings_are_merged_deeply_and_lists_replaced(folder: Folder) -> None:
     assert list(settings.boxes) == ["order_item", "other_item"]
 
 
+@pytest.mark.parametrize("time", ["12:30", "1:30", "12:30:15.5"])
+def test_a_time_of_day_that_yaml_reads_as_a_number_is_refused(folder: Folder, time: str) -> None:
+    text = "poller:\n  general_timeout: {}\noutbox_items: {{a_item: {{table: {}}}}}\n"
+    problems = folder.problems(text.format(time, time))
+    message = "in line {} is a number to base 60 to YAML; put it in quotes"
+    assert problems == {
+        "poller.general_timeout": f"{time} {message.format(2)}",
+        "outbox_items.a_item.table": f"{time} {message.format(3)}",
+    }
+    assert folder.settings(f"outbox_items: {{a_item: {{table: '{time}'}}}}").outbox_items["a_item"].table == time
+
+
 def test_a_key_without_a_value_takes_nothing_back_of_an_earlier_file(folder: Folder) -> None:
     folder.write(
         "poller: {rate_limit: 1}\noutbox_items: {a_item: {owner: me, transports: {log: {level: debug}}}}", "a.yml"
