@@ -59,6 +59,7 @@ def check(settings: Settings) -> list[Finding]:
     found += job_rules.check(settings)
     for path, name, box in declared(settings):
         found += [*_name(path, name), *_retention(path, box), *_storage(path, box, settings.database.url)]
+        found += _circuit(path, box)
         found += subscription_rules.check(path, box)
     for path, _, box in boxes_with_paths(settings):
         found += [*_order(path, box), *_strategies(path, box), *_pauses(path, box), *_of_a_log(path, box)]
@@ -326,6 +327,14 @@ def _pauses(path: Path, box: BoxSettings) -> Iterator[Finding]:
             f"maximal_retry_interval ({_seconds(box.maximal_retry_interval)})"
         )
         yield _finding((*path, "minimal_retry_interval"), message, "maximal_retry_interval")
+
+
+def _circuit(path: Path, box: BoxSettings) -> Iterator[Finding]:
+    """The longest pause left out grows with a longer pause; one that is given would be passed over in silence."""
+    breaker = box.circuit_breaker
+    if "longest_pause" in breaker.model_fields_set and breaker.longest_pause < breaker.pause:
+        message = f"{_seconds(breaker.longest_pause)} is shorter than pause ({_seconds(breaker.pause)})"
+        yield _finding((*path, "circuit_breaker", "longest_pause"), message, "pause")
 
 
 def _retention(path: Path, box: BoxSettings) -> Iterator[Finding]:

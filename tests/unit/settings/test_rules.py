@@ -80,6 +80,12 @@ def test_a_minimal_pause_over_the_maximal_one_is_refused(folder: Folder) -> None
     assert problems == {"outbox_items.a_item.minimal_retry_interval": message}
 
 
+def test_a_longest_pause_of_a_circuit_under_the_first_one_is_refused(folder: Folder) -> None:
+    problems = folder.problems("outbox_items: {a_item: {circuit_breaker: {longest_pause: 0.2}}}")
+    assert problems == {"outbox_items.a_item.circuit_breaker.longest_pause": "0.2 s is shorter than pause (1 s)"}
+    assert not folder.problems("outbox_items: {a_item: {circuit_breaker: {pause: 60}}}")
+
+
 def test_a_broken_value_is_reported_once_and_not_again_by_a_rule(folder: Folder) -> None:
     problems = folder.problems("outbox_items: {a_item: {minimal_retry_interval: 700, maximal_retry_interval: long}}")
     assert list(problems) == ["outbox_items.a_item.maximal_retry_interval"]
