@@ -14,7 +14,7 @@ from boxengine.domain.schedules import Misfire, Schedule
 from boxengine.settings.boxes import Section
 from boxengine.settings.names import default_table
 from boxengine.settings.values.choices import ExecutorKind, MisfireKind
-from boxengine.settings.values.numbers import Count, CountOrZero
+from boxengine.settings.values.numbers import Count, CountOrZero, Priority
 from boxengine.settings.values.texts import Text
 from boxengine.settings.values.times import CronText, Duration, Seconds, SecondsOrOff, SecondsOrZero, ZoneName
 
@@ -37,7 +37,7 @@ class ScheduleSettings(Section):
     args: Any = None
     """What the jobs are created with; so with the keys below. Left out: as ``create_job`` has it."""
     lock_key: Text | None = None
-    priority: int = 100
+    priority: Priority = 100
     max_attempts: Count | None = None
     lease_ttl: Seconds | None = None
 

@@ -9,10 +9,12 @@ from pydantic import BeforeValidator, WithJsonSchema
 from boxengine.domain.box import Beginning, Storage, StrictOrder
 from boxengine.domain.jobs import Executor
 from boxengine.domain.schedules import Misfire
+from boxengine.settings.values.numbers import FALSE, TRUE
 
 _STRICT_ORDER = {
-    "true": StrictOrder.BUCKET,
-    "false": StrictOrder.NONE,
+    # A plain yes is true to YAML; one that comes from a variable is text.
+    **dict.fromkeys(TRUE, StrictOrder.BUCKET),
+    **dict.fromkeys(FALSE, StrictOrder.NONE),
     "bucket": StrictOrder.BUCKET,
     "key": StrictOrder.KEY,
     "none": StrictOrder.NONE,

@@ -17,6 +17,7 @@ def schema(**keywords: Any) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [keywords, _FROM_ENVIRONMENT]})
 
 
+_MOST = 2**31 - 1
 _WHOLE = re.compile(r"[+-]?\d+(_\d+)*")
 
 
@@ -61,20 +62,21 @@ def number_of(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-_TRUE, FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
+TRUE, FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 
 
 def _flag(value: object) -> bool:
     if isinstance(value, bool):
         return value
     text = value.strip().lower() if isinstance(value, str) else ""
-    if text in _TRUE | FALSE:
-        return text in _TRUE
+    if text in TRUE | FALSE:
+        return text in TRUE
     raise ValueError("expected true or false")
 
 
 Count = Annotated[int, BeforeValidator(_whole(1)), schema(type="integer", minimum=1)]
 CountOrZero = Annotated[int, BeforeValidator(_whole(0)), schema(type="integer", minimum=0)]
+Priority = Annotated[int, BeforeValidator(_whole(-_MOST, _MOST)), schema(type="integer", minimum=-_MOST, maximum=_MOST)]
 Acks = Annotated[int, BeforeValidator(_acks), schema(anyOf=[{"type": "integer", "minimum": -1}, {"const": "all"}])]
 Port = Annotated[int, BeforeValidator(_whole(0, 65535)), schema(type="integer", minimum=0, maximum=65535)]
 Amount = Annotated[float, BeforeValidator(_decimal(0)), schema(type="number", minimum=0)]

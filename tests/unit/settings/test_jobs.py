@@ -257,3 +257,12 @@ def test_all_mistakes_are_told_at_once(folder: Folder) -> None:
         "job_items.second_job.model": f"{HERE}.WithHandle is no SQLAlchemy model",
         "job_items.Third": "not a box name",
     }
+
+
+@pytest.mark.parametrize("priority", ["yes", "1.5", "high", "99999999999"])
+def test_the_priority_of_a_schedule_is_a_whole_number(folder: Folder, priority: str) -> None:
+    schedule = f"{{schedule: '@daily', task: t, priority: {priority}}}"
+    problems = folder.problems(f"job_items: {{a_job: {{tasks: {{t: json.dumps}}, cron: {{c: {schedule}}}}}}}")
+    path = "job_items.a_job.cron.c.priority"
+    assert list(problems) == [path]
+    assert problems[path].startswith("expected a whole number from -2147483647 to 2147483647, got ")

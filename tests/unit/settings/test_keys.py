@@ -173,6 +173,15 @@ def test_strict_order_is_a_flag_or_a_word(folder: Folder, written: str, order: s
     assert settings.boxes["a_item"].strict_order is StrictOrder(order)
 
 
+@pytest.mark.parametrize(
+    ("given", "order"), [("yes", "bucket"), ("On", "bucket"), ("1", "bucket"), ("no", "none"), ("0", "none")]
+)
+def test_strict_order_takes_from_a_variable_what_every_flag_takes(folder: Folder, given: str, order: str) -> None:
+    folder.environ["STRICT"] = given
+    settings = folder.settings("outbox_items: {a_item: {strict_order: '${STRICT}'}}")
+    assert settings.boxes["a_item"].strict_order is StrictOrder(order)
+
+
 def test_seconds_may_be_written_as_a_duration(folder: Folder) -> None:
     settings = folder.settings("outbox_items: {a_item: {minimal_retry_interval: PT1M, deletion_sleep_time: 2}}")
     box = settings.boxes["a_item"]
