@@ -65,8 +65,10 @@ def unknown_key(key: str, known: Collection[str], *, also: Collection[str] = ())
         known: arguments or keys, all of which the message lists.
         also: others that may stand there.
     """
-    # Above difflib's own 0.6, by which "source" would be a misspelt "storage".
-    near = difflib.get_close_matches(key, [*known, *also], n=1, cutoff=0.65)
+    candidates = [*known, *also]
+    # Above difflib's own 0.6, by which "source" would be a misspelt "storage", and "enabled" one of "table".
+    near = difflib.get_close_matches(key, candidates, n=1, cutoff=0.7)
+    near = near or sorted((each for each in candidates if each.startswith(f"{key}_")), key=len)
     guess = f"did you mean {near[0]}? " if near else ""
     expected = f"one of {', '.join(sorted(known))}" if known else "no arguments"
     return f"unknown key; {guess}expected {expected}"

@@ -182,6 +182,15 @@ def test_strict_order_takes_from_a_variable_what_every_flag_takes(folder: Folder
     assert settings.boxes["a_item"].strict_order is StrictOrder(order)
 
 
+@pytest.mark.parametrize(
+    ("key", "guess"),
+    [("threads", None), ("strict", None), ("outbox", "outbox_items"), ("bucketsize", "bucket_size"), ("workers", None)],
+)
+def test_a_key_is_guessed_only_where_it_is_near(folder: Folder, key: str, guess: str | None) -> None:
+    said = folder.problems(f"{key}: 1")[key]
+    assert said.startswith(f"unknown key; did you mean {guess}?" if guess else "unknown key; expected one of")
+
+
 def test_seconds_may_be_written_as_a_duration(folder: Folder) -> None:
     settings = folder.settings("outbox_items: {a_item: {minimal_retry_interval: PT1M, deletion_sleep_time: 2}}")
     box = settings.boxes["a_item"]
