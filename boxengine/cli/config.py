@@ -41,8 +41,14 @@ def check(
     from boxengine.settings import notices  # noqa: PLC0415 - see Globals.boxes
 
     boxes = globals_of(context).boxes()
-    for problem in notices(boxes.resolved.settings):
+    settings = boxes.resolved.settings
+    for problem in notices(settings):
         output().print(f"note: {problem}", markup=False)
+    if settings.database.url is None:
+        # No mistake of the file: it may be checked where the environment variable is not set.
+        output().print(
+            "note: database.url is missing, and DATABASE_URL is not set: a worker would not start", markup=False
+        )
     number = plural(len(boxes.resolved.pipelines) + len(boxes.resolved.jobs), "box")
     output().print(f"{number}, the configuration is valid" if deep else f"{number}, all in order")
     if deep and not _works(boxes, timedelta(seconds=timeout)):

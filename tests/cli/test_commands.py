@@ -215,6 +215,16 @@ def test_a_worker_without_any_box_does_not_start(project: Project) -> None:
     assert "there is no box to work on; add one under outbox_items" in project.errors
 
 
+def test_a_check_without_a_database_notes_that_a_worker_would_not_start(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    project.config.write_text("outbox_items: {order_outbox_item: {transports: {log: }}}\n")
+    assert project.call("config", "check") == (
+        "note: database.url is missing, and DATABASE_URL is not set: a worker would not start\n1 box, all in order\n"
+    )
+
+
 def test_a_database_that_refuses_connections_is_told_with_the_key_to_check(project: Project) -> None:
     project.config.write_text(
         "database: {url: 'postgresql+psycopg://me@127.0.0.1:1/shop'}\noutbox_items: {order_outbox_item: {}}\n"
