@@ -63,7 +63,7 @@ def _box_rows(settings: Settings, path: Path, name: str, box: BoxSettings) -> It
     dumped = box.model_dump(mode="json", exclude={"transports", "subscriptions", "partition_size"}, fallback=str)
     for leaf, value in _leaves(path, dumped):
         key = leaf[len(path)]
-        if value is None and key in inherited:
+        if value in (None, []) and key in inherited:
             effective, source = inherited[str(key)]
             yield Row(dotted(leaf), masked(leaf, effective), source)
         else:

@@ -51,6 +51,12 @@ def test_what_a_box_leaves_out_is_shown_as_it_is_in_force(folder: Folder) -> Non
     assert shown[f"{b}.retention_delivered_items"] == Row(f"{b}.retention_delivered_items", "P2D", "retention")
 
 
+def test_an_empty_list_of_strategies_shows_those_in_force(folder: Folder) -> None:
+    folder.write("outbox_items: {a_item: {retry_strategies: []}}")
+    path = "outbox_items.a_item.retry_strategies"
+    assert rows(folder)[path] == Row(path, ["exponential_backoff"], "default")
+
+
 def test_transports_are_shown_under_their_keys_in_the_file(folder: Folder) -> None:
     folder.write(
         """
