@@ -64,9 +64,8 @@ def replay(
     if not (dry_run or yes):
         refuse_without_terminal("replay")
     boxes = globals_of(context).boxes()
-    replaying.refuse_log(
-        boxes.whole(box)
-    )  # a count would cover only the few items that were delivered from the side table
+    # A count would cover only the few items that were delivered from the side table.
+    replaying.refuse_log(boxes.whole(box))
     try:
         how = replaying.chosen(
             transports=[each.name for each in boxes.pipeline(box).transports],
