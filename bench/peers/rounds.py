@@ -137,9 +137,13 @@ class Contestant:
         """The waits, in milliseconds, of messages that are written one by one while a worker is idle."""
         worker = self._start("work", count)
         assert worker.stdout is not None
-        _read_ready(worker.stdout)
-        time.sleep(SETTLED)
-        self.do("write", count, RATE)
+        try:
+            _read_ready(worker.stdout)
+            time.sleep(SETTLED)
+            self.do("write", count, RATE)
+        except BaseException:
+            _end(worker)
+            raise
         waits: list[float] = json.loads(self._end_of(worker).splitlines()[-1])["waits"]
         return waits
 
@@ -156,12 +160,16 @@ class Contestant:
         try:
             output, complaints = process.communicate(timeout=LIMIT)
         except BaseException:
-            process.kill()
-            process.communicate()
+            _end(process)
             raise
         if process.returncode:
             raise RuntimeError(f"{self._command}: exit code {process.returncode}\n{complaints}")
         return output
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
 
 
 def _read_ready(output: IO[str]) -> None:
