@@ -40,6 +40,7 @@ def _now_and_then(*values: int) -> str:
     return " ".join(f"{value} stale _x2" for value in values)
 
 
+DYING_WORKERS = _now_and_then(*range(0, 2400, 240)) + " 0x20"
 MEASURED = {f"outbox_oldest_pending_age_seconds{{{BOX}}}": "0x60"}
 CASES = [
     Case(
@@ -55,7 +56,7 @@ CASES = [
     ),
     Case(
         "OutboxOldestPendingTooOld",  # an item kills each worker within a minute; it is discarded after 40 minutes
-        {f"outbox_oldest_pending_age_seconds{{{BOX}}}": _now_and_then(*range(0, 2400, 240)) + " 0x20"},
+        {f"outbox_oldest_pending_age_seconds{{{BOX}}}": DYING_WORKERS},
         quiet=9,
         rings=16,
         stopped=42,
@@ -122,7 +123,7 @@ CASES = [
     ),
     Case(
         "OutboxNoDelivery",  # an item kills each worker within a minute; it is discarded after 40 minutes
-        {f"outbox_oldest_pending_age_seconds{{{BOX}}}": _now_and_then(*range(0, 2400, 240)) + " 0x20"},
+        {f"outbox_oldest_pending_age_seconds{{{BOX}}}": DYING_WORKERS},
         quiet=5,
         rings=8,
         stopped=42,

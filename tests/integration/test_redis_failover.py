@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -124,16 +124,21 @@ def hears(wakeups: RedisWakeups, client: redis.Redis) -> bool:
     return bool(wakeups.wait(timedelta(milliseconds=50)))
 
 
+def assert_follows_writers(client: redis.Redis, lead: Callable[[], None], *, old: str, new: str) -> None:
+    """A listener hears what is published on the old server, and on the new one once writers are led there."""
+    wakeups = RedisWakeups(client, clock=SystemClock(), check_interval=timedelta(seconds=1))
+    with redis.Redis.from_url(old) as before, redis.Redis.from_url(new) as after:
+        eventually(lambda: hears(wakeups, before))
+        lead()
+        eventually(lambda: hears(wakeups, after))
+    wakeups.close()
+
+
 def test_who_listens_for_wake_ups_goes_where_the_sentinel_leads_writers(
     client: redis.Redis, sentinel: EmbeddedSentinel, own_redis: EmbeddedValkey, other: EmbeddedValkey
 ) -> None:
     """The old server is cut off from the others, so that nobody tells it and nobody closes its connections."""
-    wakeups = RedisWakeups(client, clock=SystemClock(), check_interval=timedelta(seconds=1))
-    with redis.Redis.from_url(own_redis.url()) as before, redis.Redis.from_url(other.url()) as after:
-        eventually(lambda: hears(wakeups, before))
-        sentinel.name(other)
-        eventually(lambda: hears(wakeups, after))
-    wakeups.close()
+    assert_follows_writers(client, lambda: sentinel.name(other), old=own_redis.url(), new=other.url())
 
 
 @pytest.fixture
@@ -165,12 +170,7 @@ def test_without_a_sentinel_a_master_that_becomes_a_replica_costs_one_script(
 def test_who_listens_for_wake_ups_goes_where_a_name_leads_writers(
     named: redis.Redis, name: FaultProxy, own_redis: EmbeddedValkey, other: EmbeddedValkey
 ) -> None:
-    wakeups = RedisWakeups(named, clock=SystemClock(), check_interval=timedelta(seconds=1))
-    with redis.Redis.from_url(own_redis.url()) as before, redis.Redis.from_url(other.url()) as after:
-        eventually(lambda: hears(wakeups, before))
-        name.lead_new_to(other.url())
-        eventually(lambda: hears(wakeups, after))
-    wakeups.close()
+    assert_follows_writers(named, lambda: name.lead_new_to(other.url()), old=own_redis.url(), new=other.url())
 
 
 def test_who_may_not_ask_which_server_it_is_hears_of_wake_ups(own_redis: EmbeddedValkey) -> None:

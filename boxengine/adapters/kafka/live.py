@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from threading import Event, Thread
+from threading import Event, Thread, get_ident
 from typing import Any
 
 from boxengine.adapters.kafka.client import Client
@@ -75,6 +75,15 @@ class LiveProducer:
         if self._all_down:
             self._all_down = False
             self._missing(None)
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """While the calling thread uses ``handle``. It begins where nobody else can retire the producer."""
+        self.users.add(get_ident())
+        try:
+            yield
+        finally:
+            self.users.discard(get_ident())
 
     def retire(self) -> None:
         """Has unsent messages taken back, so that none goes out after it was given up on, and then the producer destroyed.

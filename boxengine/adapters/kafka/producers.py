@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from threading import Lock, get_ident
+from contextlib import ExitStack, contextmanager
+from threading import Lock
 from typing import Any
 
 from boxengine.adapters.kafka.client import Client
@@ -101,17 +101,15 @@ class SharedProducer:
     @contextmanager
     def _usable(self) -> Iterator[LiveProducer]:
         broken: LiveProducer | None = None
-        with self._lock:
-            if self._live is not None and self._live.broken is not None:
-                broken, self._live = self._live, None
-            live = self._live = self._live or self._make()
-            live.users.add(get_ident())
-        try:
+        with ExitStack() as stack:
+            with self._lock:
+                if self._live is not None and self._live.broken is not None:
+                    broken, self._live = self._live, None
+                live = self._live = self._live or self._make()
+                stack.enter_context(live.used())
             if broken is not None:
                 broken.retire()
             yield live
-        finally:
-            live.users.discard(get_ident())
 
     def _make(self) -> LiveProducer:
         return LiveProducer(self._config, self._client, missing=self._missing)
@@ -178,8 +176,7 @@ class SharedProducer:
         """Sends through a producer that carries nothing else: a refusal is then this message's own fault."""
         with self._alone:
             live = self._lonely = self._lonely or self._make()
-            live.users.add(get_ident())
-            try:
+            with live.used():
                 error = live.connect(message.topic, self._connect)
                 if error is not None:
                     return no_broker(error, seconds=self._connect, last_error=live.last_error)
@@ -187,8 +184,6 @@ class SharedProducer:
                 if live.broken is not None:
                     self._lonely = None
                     live.retire()
-            finally:
-                live.users.discard(get_ident())
         if not receipts.errors:
             live.answered()
             return None

@@ -275,10 +275,12 @@ class PrometheusObserver:
             # A table written by the reference has moments without a zone; they mean UTC.
             done = done.replace(tzinfo=None)
         ages = [done - moment for moment in created]
-        if min(ages) < _NO_TIME:
+        least, most = min(ages), max(ages)
+        if least < _NO_TIME:
             # An application that writes the moment itself has a clock that is ahead. A sum must not fall.
             ages = [max(age, _NO_TIME) for age in ages]
-        youngest, oldest = (bisect_left(family.bounds, age.total_seconds()) for age in (min(ages), max(ages)))
+            least, most = _NO_TIME, max(most, _NO_TIME)
+        youngest, oldest = (bisect_left(family.bounds, age.total_seconds()) for age in (least, most))
         # Most batches were written within one of the bounds' intervals.
         cells = (
             {youngest: len(ages)}

@@ -18,11 +18,9 @@ _PARTS = re.compile(
 )
 """Of a database URL, as SQLAlchemy tells them apart: a password may have a slash, a ? or a bracket."""
 _REDIS_URL = re.compile(r"(redis|rediss|unix)://.*", re.DOTALL)
+_LAST_PORT = 65535
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 _HOST_AND_PORT = re.compile(r"([^\s:]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
-
-
-_LAST_PORT = 65535
 
 
 def database_of(url: str) -> str:
@@ -96,10 +94,11 @@ def _dead_letter(value: object) -> dict[str, str]:
             raise ValueError("expected box: NAME or topic: NAME")
 
 
+_LIST_OR_TEXT = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
 HostNames = Annotated[
     tuple[Text, ...],
     BeforeValidator(comma_separated),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+    _LIST_OR_TEXT,
 ]
 """A list, or text with commas."""
 DatabaseUrl = Annotated[str, BeforeValidator(_database_url), WithJsonSchema({"type": "string"})]
@@ -107,18 +106,18 @@ RedisUrl = Annotated[str, BeforeValidator(_redis_url), WithJsonSchema({"type": "
 HostsAndPorts = Annotated[
     tuple[Annotated[str, BeforeValidator(_host_and_port)], ...],
     BeforeValidator(comma_separated),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+    _LIST_OR_TEXT,
 ]
 """A list, or text with commas, since an environment variable has no lists."""
 Servers = Annotated[
     str,
     BeforeValidator(_servers),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+    _LIST_OR_TEXT,
 ]
 Topics = Annotated[
     tuple[Annotated[str, BeforeValidator(_topic)], ...],
     BeforeValidator(_topics),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+    _LIST_OR_TEXT,
 ]
 """A list, or text with commas, likewise."""
 DeadLetter = Annotated[

@@ -21,7 +21,8 @@ MYSQL_REFUSALS = frozenset({1292, 1366, 1411, 1441, 1644, 3140, 3819, 4025})
 
 CONFLICTS = frozenset({1205, 1213})
 """MySQL and MariaDB: a lock wait that timed out, a deadlock."""
-CONFLICT_STATES = frozenset({"40001", "40P01", "55P03"})
+LOCK_NOT_AVAILABLE = "55P03"
+CONFLICT_STATES = frozenset({"40001", "40P01", LOCK_NOT_AVAILABLE})
 """The same for PostgreSQL."""
 _NO_SUCH_TABLE, _NO_SUCH_TABLE_STATE = 1146, "42P01"
 _GONE = (
@@ -31,7 +32,7 @@ _GONE = (
 _LOCKED = "somebody has locked the table, a migration perhaps; tried again"
 _NO_TABLE = "boxengine db create makes the tables of the boxes"
 _NO_SERVER = "check database.url, and that the server runs"
-_NEXT_STEPS_BY_STATE = {"55P03": _LOCKED, _NO_SUCH_TABLE_STATE: _NO_TABLE}
+_NEXT_STEPS_BY_STATE = {LOCK_NOT_AVAILABLE: _LOCKED, _NO_SUCH_TABLE_STATE: _NO_TABLE}
 """The same by SQLSTATE, for PostgreSQL."""
 _NEXT_STEPS = {
     0: f"the connection was closed: {_GONE}",

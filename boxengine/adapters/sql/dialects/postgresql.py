@@ -22,7 +22,7 @@ from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Row,
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light, payload_of
 from boxengine.adapters.sql.dialects.postgresql_texts import PostgresTexts, still_pending
 from boxengine.adapters.sql.dialects.unreadable import EARLIEST, is_within_reach, legible, reason_of, without_values
-from boxengine.adapters.sql.shape.tables import BoxTable
+from boxengine.adapters.sql.shape.tables import BoxTable, for_driver
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Settlement
 from boxengine.errors import StoreUnavailable
@@ -49,8 +49,7 @@ class PostgresStatements:
         """Args:
         light: bytes up to which a payload is read with its row; a heavier one is returned as NULL.
         """
-        # Doubled, because the driver looks for placeholders.
-        self._table = replace(table, name=table.name.replace("%", "%%"))
+        self._table = replace(table, name=for_driver(table.name))
         self._texts = texts = PostgresTexts(self._table, light=light)
         self._space = lock_space(table)
         self.strict_order = table.box.strict_order

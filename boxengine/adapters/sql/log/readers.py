@@ -14,7 +14,7 @@ from typing import Self
 from sqlalchemy import Connection, make_url, text
 
 from boxengine.adapters.sql.connecting.cursors import Cursor
-from boxengine.adapters.sql.shape.tables import BoxTable, quoted
+from boxengine.adapters.sql.shape.tables import BoxTable, for_driver, quoted
 from boxengine.domain.box import Box
 from boxengine.errors import SchemaMismatch
 
@@ -68,7 +68,7 @@ class Readers:
         unnamed, listed = cursor.fetchone()
         found = [""] if unnamed else []
         if listed:
-            cursor.execute(f"SELECT name FROM {self.listed.replace('%', '%%')} ORDER BY name", ())
+            cursor.execute(f"SELECT name FROM {for_driver(self.listed)} ORDER BY name", ())
             found += [name for (name,) in cursor.fetchall()]
         return found
 
@@ -78,7 +78,7 @@ class Readers:
 
     def passed_by_all(self, cursor: Cursor) -> PassedByAll:
         """What may be deleted from the log: what every reader has passed."""
-        tables = [name.replace("%", "%%") for name in self.tables(cursor)]
+        tables = [for_driver(name) for name in self.tables(cursor)]
         each = " UNION ALL ".join(f"SELECT bucket, passed FROM {name} WHERE {_TRUSTED}" for name in tables)
         return PassedByAll(f"({each})", len(tables))
 

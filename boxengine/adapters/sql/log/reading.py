@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from boxengine.adapters.sql.dialects.postgresql_texts import WITHOUT_ZONE
 from boxengine.adapters.sql.log.tables import BUCKET, XACT, LogTable
+from boxengine.adapters.sql.shape.tables import for_driver
 from boxengine.domain.log_progress import PARTS
 
 LAST = 2**63 - 1
@@ -52,8 +53,8 @@ class ReadingTexts:
         """Args:
         columns: of an item, and what else is to be known of the row ``t``.
         """
-        self._log = found.log.replace("%", "%%")
-        self._positions = found.positions.replace("%", "%%")
+        self._log = for_driver(found.log)
+        self._positions = for_driver(found.positions)
         self._columns = columns
         self._partitioned = found.partitioned
 

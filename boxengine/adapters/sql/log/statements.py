@@ -21,7 +21,7 @@ from boxengine.adapters.sql.log.partitions import span_of
 from boxengine.adapters.sql.log.reading import ReadingTexts, array, item_columns, numbers
 from boxengine.adapters.sql.log.tables import BUCKET, LogTable
 from boxengine.adapters.sql.log.texts import LogTexts
-from boxengine.adapters.sql.shape.tables import BoxTable
+from boxengine.adapters.sql.shape.tables import BoxTable, for_driver
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.job import ANY_ID
@@ -75,8 +75,8 @@ class LogStatements(PostgresStatements):
         self, table: BoxTable, found: LogTable, *, idle_timeout_ms: int, light: int = light(MAX_BATCH_BYTES)
     ) -> None:
         super().__init__(table, idle_timeout_ms=idle_timeout_ms, light=light)
-        self._log = found.log.replace("%", "%%")
-        self._positions = found.positions.replace("%", "%%")
+        self._log = for_driver(found.log)
+        self._positions = for_driver(found.positions)
         self._partitioned = found.partitioned
         self._readers = found.readers
         both = LogTexts(self._table, found, self._texts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from boxengine.adapters.sql.dialects.postgresql_texts import PostgresTexts
 from boxengine.adapters.sql.log.tables import BUCKET, LogTable
-from boxengine.adapters.sql.shape.tables import BoxTable
+from boxengine.adapters.sql.shape.tables import BoxTable, for_driver
 from boxengine.domain.box import BoxType, StrictOrder
 from boxengine.domain.item import Status
 
@@ -20,8 +20,8 @@ class LogTexts:
         self._table = table
         self._side = side
         self._shared = found.shared
-        self._log = found.log.replace("%", "%%")
-        self._positions = found.positions.replace("%", "%%")
+        self._log = for_driver(found.log)
+        self._positions = for_driver(found.positions)
 
     def is_parked(self) -> str:
         """Whether the key of a log's row ``t`` has a waiting or failed row in the side table."""
@@ -42,7 +42,7 @@ class LogTexts:
 
     def copying(self) -> str:
         """Copies rows of the log to the side table, with their outcomes."""
-        columns = [name.replace("%", "%%") for name in self._shared]
+        columns = [for_driver(name) for name in self._shared]
         log = ", error_log" if self._table.has("error_log") else ""
         into = f"INSERT INTO {self._table.name} ({', '.join(columns)}, status, errors_count, processed_at, updated_at{log})"
         rows = (

@@ -23,7 +23,7 @@ from boxengine.adapters.sql.connecting.errors import CONFLICT_STATES, translated
 from boxengine.adapters.sql.log.partitions import Partitions, Range, name_of, note, partitions_of, span_of
 from boxengine.adapters.sql.log.readers import PassedByAll, Readers
 from boxengine.adapters.sql.log.tables import AUTOVACUUM, BUCKET, in_text, log_name, names_in
-from boxengine.adapters.sql.shape.tables import BoxTable, quoted
+from boxengine.adapters.sql.shape.tables import BoxTable, for_driver, quoted
 from boxengine.domain.box import Box
 from boxengine.ports import Turnover
 
@@ -234,7 +234,7 @@ def _not_ours(found: Partitions, place: Place) -> str | None:
 def _all_passed(partition: str, passed: PassedByAll, kept: str) -> str:
     return (
         f"SELECT NOT EXISTS (SELECT 1 FROM {passed.positions} AS p CROSS JOIN LATERAL ("
-        f"SELECT 1 FROM {_doubled(partition)} AS t "
+        f"SELECT 1 FROM {for_driver(partition)} AS t "
         "WHERE (t.bucket, t.xact, t.id) >= (p.bucket, pg_snapshot_xmin(p.passed), 0) "
         "AND (t.bucket, t.xact, t.id) < (p.bucket, %s::xid8, 0) "
         f"AND NOT pg_visible_in_snapshot(t.xact, p.passed) {kept}LIMIT 1) AS i "
@@ -245,7 +245,7 @@ def _all_passed(partition: str, passed: PassedByAll, kept: str) -> str:
 def _some_young(partition: str, passed: PassedByAll) -> str:
     return (
         f"SELECT bool_or(i.created_at >= %s) FROM ({passed.buckets}) AS held CROSS JOIN LATERAL ("
-        f"SELECT t.created_at FROM {_doubled(partition)} AS t "
+        f"SELECT t.created_at FROM {for_driver(partition)} AS t "
         f"WHERE {BUCKET} = held.bucket ORDER BY {BUCKET} DESC, t.id DESC LIMIT 1) AS i"
     )
 
@@ -253,10 +253,5 @@ def _some_young(partition: str, passed: PassedByAll) -> str:
 def _counted(partition: str, passed: PassedByAll) -> str:
     return (
         "SELECT count(*), coalesce(bool_or(t.created_at >= %s OR held.bucket IS NULL), false) "
-        f"FROM {_doubled(partition)} AS t LEFT JOIN ({passed.buckets}) AS held ON held.bucket = t.bucket"
+        f"FROM {for_driver(partition)} AS t LEFT JOIN ({passed.buckets}) AS held ON held.bucket = t.bucket"
     )
-
-
-def _doubled(name: str) -> str:
-    """A quoted name for the driver, to which a percent sign begins a parameter."""
-    return name.replace("%", "%%")

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 
 from sqlalchemy.exc import DBAPIError
 
+from boxengine.adapters.sql.connecting.errors import LOCK_NOT_AVAILABLE
 from boxengine.domain.box import Box
 from boxengine.errors import StoreConflict
-
-_LOCK_NOT_AVAILABLE = "55P03"
 
 
 class DeliveryUnderWay(StoreConflict):
@@ -27,7 +26,7 @@ def waiting_for_deliveries(box: Box) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+        if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
             raise
         raise DeliveryUnderWay(
             f"box {box.name}: a delivery takes longer than this command waits; run boxengine pause {box.name}, repeat the "

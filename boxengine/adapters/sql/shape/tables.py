@@ -282,9 +282,9 @@ def quoted(dialect: Dialect, *parts: str) -> str:
     return name.replace("%%", "%") if "%%" in quote("%") else name
 
 
-def for_driver(statement: str) -> str:
-    """The statement for ``exec_driver_sql`` or ``DDL``, where a percent sign begins a parameter."""
-    return statement.replace("%", "%%")
+def for_driver(sql: str) -> str:
+    """SQL, or a name in it, for ``exec_driver_sql``, ``DDL`` or a cursor, to which a percent sign begins a parameter."""
+    return sql.replace("%", "%%")
 
 
 def unescaped(index: str) -> str:
