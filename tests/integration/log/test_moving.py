@@ -16,6 +16,7 @@ from boxengine.adapters.sql.log.moving import Moved, Mover, Target, give_up, unr
 from boxengine.adapters.sql.making import schema
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.errors import SchemaMismatch, StoreConflict, StoreUnavailable
+from tests.eventually import eventually
 from tests.integration.log.shared import SharedLog, reader_of, shared_log
 
 
@@ -274,6 +275,16 @@ def rows_read(plan: dict[str, Any]) -> int:
     return max([int(own), *map(rows_read, plan.get("Plans", ()))])
 
 
+def passed_since_all_ended(connection: sa.Connection) -> bool:
+    """Passes all items; whether no transaction is open that began before theirs, in whatever database of the server."""
+    connection.exec_driver_sql("UPDATE order_items_billing_positions SET passed = pg_current_snapshot()")
+    return bool(
+        connection.exec_driver_sql(
+            "SELECT pg_snapshot_xmin(passed) > (SELECT max(xact) FROM order_items_log) FROM order_items_billing_positions"
+        ).scalar()
+    )
+
+
 @pytest.mark.parametrize("statistics", [[], ["VACUUM ANALYZE order_items_log"]], ids=["never analyzed", "analyzed"])
 def test_while_nothing_is_delivered_nothing_is_read_that_was_passed_long_ago(
     log: SharedLog, statistics: list[str]
@@ -284,7 +295,7 @@ def test_while_nothing_is_delivered_nothing_is_read_that_was_passed_long_ago(
             "INSERT INTO order_items_log (uuid, event_key, bucket, payload, created_at) "
             "SELECT gen_random_uuid(), 'k', 0, 'x', now() - interval '2 hours' FROM generate_series(1, 20000)"
         )
-        connection.exec_driver_sql("UPDATE order_items_billing_positions SET passed = pg_current_snapshot()")
+        eventually(lambda: passed_since_all_ended(connection))
         for statement in statistics:
             connection.exec_driver_sql(statement)
     item = log.commit()
