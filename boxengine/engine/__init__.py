@@ -55,7 +55,7 @@ What happens when ...
   transport took go out once more, with the same ``Idempotency-Key``: at most one batch (500 to 2,000 rows, ``sizing``)
   per thread. ``careful`` sends the first batch of each such bucket whole, with a note outside the process (``care``). A
   worker that dies during that batch leaves its note behind. The next worker sees the note and sends the bucket's items
-  one by one, and an item that was alone in hand at two deaths is failed. A batch that began without leases (``vacancies``)
+  one by one, and an item that was alone in hand at three deaths is failed. A batch that began without leases (``vacancies``)
   leaves nothing behind, so that death does not count; its buckets are found by the next look.
 - **a batch transport refuses the third of five items under ``strict_order: key``:** ``ordering`` cuts the batch into
   waves that hold no key twice, and ``whole`` hands each wave to the transport in one call. If the five items have five

@@ -22,8 +22,8 @@ NOT_THE_ITEMS_FAULT = frozenset(
     {"item refused", "item raises", "item sent, then raises", "middleware raises", "payload builder raises", CANCELLED}
 )
 ENDED = "the worker ended while sending this item"
-DEATHS = 5
-"""Of workers, until an item that ends them has failed: four, and one where others came first in the batch that was to clear
+DEATHS = 6
+"""Of workers, until an item that ends them has failed: five, and one where others came first in the batch that was to clear
 its bucket."""
 DIES_OTHERWISE = frozenset({"crash", "worker crashes"})
 FORGETS = frozenset(
@@ -298,7 +298,7 @@ def _killers_found(record: Record) -> Iterator[str]:
 
 
 def _nobody_else_accused(record: Record) -> Iterator[str]:
-    """Only an item that was alone in hand of two workers that are gone is failed for them.
+    """Only an item that was alone in hand of three workers that are gone is failed for them.
 
     A worker that was suspended for longer than its lease lasts is as good as gone: nobody can tell it from a dead one.
     """
@@ -314,7 +314,7 @@ def _nobody_else_accused(record: Record) -> Iterator[str]:
             if (alone.box, alone.item) == (change.box, str(row.id)) and alone.step <= change.step
         ]
         gone = {alone.worker for alone in notes if alone.over is None or alone.over > change.step} - {notes[-1].worker}
-        if len(gone) < 2:
+        if len(gone) < 3:
             yield f"item {row.id} failed at step {change.step} for {len(gone)} workers that were gone with it alone in hand"
 
 

@@ -364,9 +364,9 @@ def pauses_not_looked_at(patch: Surgery) -> None:
 
 
 @breaks(Promise.CARE, only=("killing item",))
-def one_death_accuses(patch: Surgery) -> None:
-    """The first death with an item alone in hand is enough to fail it."""
-    patch.setattr(care, "DEATHS", 1)
+def two_deaths_accuse(patch: Surgery) -> None:
+    """Two deaths with an item alone in hand are enough to fail it."""
+    patch.setattr(care, "DEATHS", 2)
 
 
 @breaks(Promise.CARE, only=("killing item",))
@@ -584,7 +584,7 @@ MUTANTS: tuple[Mutant, ...] = (
     parked_keys_go_on,
     waiting_items_hold_nothing_back,
     pauses_not_looked_at,
-    one_death_accuses,
+    two_deaths_accuse,
     deaths_forgotten,
     suspicion_never_grows,
     one_retry_too_few,

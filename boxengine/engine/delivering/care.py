@@ -1,10 +1,10 @@
-"""Finds items that kill the process that sends them, usually within four deaths, and fails them with a reason.
+"""Finds items that kill the process that sends them, usually within five deaths, and fails them with a reason.
 
 Most workers die of something else, and sending one by one is slow. So after a worker's death the first batch of its bucket
 goes out whole, with a note about the bucket kept outside the process. If that worker dies too, its note stays, and the next
 worker sends the bucket's items one at a time, with a note for each. A worker that dies with a note in place was killed by
-that item, or by chance at that moment (an operator, a lack of memory). One death therefore proves nothing; an item that was
-alone in hand at two deaths is failed.
+that item, or by chance at that moment (an operator, a lack of memory). One death therefore proves nothing, and two do not prove
+enough where workers are killed every few seconds; an item that was alone in hand at three deaths is failed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from boxengine.errors import QueueUnavailable
 from boxengine.ports import InHand
 
 ENDED = Failure("the worker ended while sending this item")
-DEATHS = 2
+DEATHS = 3
 """Deaths of workers that had only this item in hand, after which it is failed."""
 ALONE_WITHIN = 10.0
 """Seconds to wait until no other thread sends with care. Two notes of one process could accuse an innocent item."""

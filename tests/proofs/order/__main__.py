@@ -91,12 +91,13 @@ def _table(results: Sequence[Result]) -> Table:
         "inversions",
         "not committed",
         "repeated",
+        "accused",
         "kills",
         "items/s",
     ):
         table.add_column(name, justify="left" if name in ("writers have", "storage") else "right")
     for each in results:
-        numbers = (each.items, each.lost, each.inversions, each.unknown, each.repeated)
+        numbers = (each.items, each.lost, each.inversions, each.unknown, each.repeated, each.accused)
         kills = f"{each.workers_killed} workers, {each.writers_killed} of writers"
         rate = f"{each.items / max(each.seconds, 0.1):,.0f}"
         table.add_row(_HALVES[each.order], each.storage, *(f"{number:,}" for number in numbers), kills, rate)

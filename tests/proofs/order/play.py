@@ -25,11 +25,14 @@ from tests.proofs.growing import Growing
 from tests.proofs.order.application import BOX, Ledger, make_tables
 from tests.proofs.order.crew import Writers
 from tests.proofs.order.judge import ByCounter, BySnapshot, Judge, Order
+from tests.proofs.order.on_call import OnCall
 from tests.proofs.order.receiver import received
 
 ORDERS: Mapping[str, Callable[[], Order]] = {"counter": ByCounter, "snapshot": BySnapshot}
 STALLED = 60.0
 """Seconds without anything received after which the rest is given up; a killed worker's buckets go on within 5 s."""
+QUIET = 10.0
+"""Seconds without anything received after which somebody looks for failed items."""
 TELL_EVERY = 5.0
 """Seconds."""
 
@@ -66,6 +69,8 @@ class Result:
     unknown: int = 0
     """Received, and never committed."""
     repeated: int = 0
+    accused: int = 0
+    """Items that were taken for deadly, because workers were killed with them alone in hand; somebody sent them again."""
     workers_killed: int = 0
     writers_killed: int = 0
     seconds: float = 0.0
@@ -87,18 +92,19 @@ class _Run:
         plan: Plan,
         crew: Crew,
         writers: Writers,
+        on_call: OnCall,
         ledger: Ledger,
         judge: Judge,
         record: Growing,
         tell: Callable[[str], None],
     ) -> None:
-        self.plan, self.crew, self.writers, self.ledger = plan, crew, writers, ledger
+        self.plan, self.crew, self.writers, self.on_call, self.ledger = plan, crew, writers, on_call, ledger
         self.judge, self._record, self.tell = judge, record, tell
         self._random = random.Random(plan.seed)
         self._never = threading.Event()
-        self._began = self.progress_at = self._told_at = time.monotonic()
+        self._began = self.progress_at = self._told_at = self._looked_at = time.monotonic()
         self._next_kill = self._began + plan.kill_every
-        self.workers_killed = self.writers_killed = 0
+        self.workers_killed = self.writers_killed = self.accused = 0
 
     @property
     def seconds(self) -> float:
@@ -131,6 +137,13 @@ class _Run:
             )
         self.crew.look_after()
         self._never.wait(0.1)
+
+    def send_again(self) -> None:
+        """If nothing arrives any more, what still waits may wait for an item that was taken for deadly."""
+        now = time.monotonic()
+        if now - max(self.progress_at, self._looked_at) > QUIET:
+            self._looked_at = now
+            self.accused += self.on_call.send_again()
 
     def _kill(self) -> bool:
         """Mostly a worker; now and then all of them, or a process of writers. Each is replaced at once.
@@ -167,7 +180,7 @@ def play(
     """
     folder.mkdir(parents=True)
     config, record_path = folder / "outbox.yml", folder / "record"
-    config.write_text(_configuration(url, redis_url, record_path, plan.storage))
+    config.write_text(configuration(url, redis_url, record_path, plan.storage))
     engine = create_engine(url)
     schema.create(engine, [pipeline.box for pipeline in load(config).resolved.pipelines.values()])
     engine.dispose()
@@ -192,9 +205,10 @@ def play(
         crew.wait_until_started()
         for _ in range(plan.writer_processes):
             writers.hire()
-        run = _Run(plan, crew, writers, Ledger(connection), Judge(ORDERS[order]()), record, tell)
+        on_call = OnCall(folder, code)
+        run = _Run(plan, crew, writers, on_call, Ledger(connection), Judge(ORDERS[order]()), record, tell)
         _perform(run, result)
-        result.problems += [*crew.problems, *writers.problems, *tracebacks(folder)]
+        result.problems += [*crew.problems, *writers.problems, *on_call.problems, *tracebacks(folder)]
     return result
 
 
@@ -212,6 +226,7 @@ def _perform(run: _Run, result: Result) -> None:
     run.progress_at = time.monotonic()
     while run.judge.items < result.items and time.monotonic() - run.progress_at <= STALLED:
         run.go_on()
+        run.send_again()
     run.crew.wait_until_started()
     run.crew.dismiss(*run.crew.running)
     run.go_on()
@@ -219,12 +234,13 @@ def _perform(run: _Run, result: Result) -> None:
     result.lost = judge.lost(committed)
     result.inversions, result.unknown, result.repeated = judge.inversions, judge.unknown, judge.repeated
     result.workers_killed, result.writers_killed = run.workers_killed, run.writers_killed
+    result.accused = run.accused
     result.seconds = round(run.seconds, 1)
     result.problems += judge.sentences
 
 
-def _configuration(url: str, redis_url: str, record: Path, storage: Storage) -> str:
-    """JSON is YAML."""
+def configuration(url: str, redis_url: str, record: Path, storage: Storage) -> str:
+    """``outbox.yml`` of the proof; JSON is YAML."""
     box = {
         "storage": storage.value,
         "strict_order": "key",

@@ -1,4 +1,4 @@
-"""Buckets whose holders died: one item at a time, and the one that was alone in hand at two deaths fails with a reason."""
+"""Buckets whose holders died: one item at a time, and the one that was alone in hand at three deaths fails with a reason."""
 
 from __future__ import annotations
 
@@ -129,34 +129,34 @@ def test_a_database_that_is_away_in_a_careful_batch_is_no_death() -> None:
     assert max(map(len, transport.calls)) > 1, "no item goes alone"
 
 
-def test_an_item_that_ends_every_worker_fails_after_four_deaths_and_all_others_are_delivered() -> None:
+def test_an_item_that_ends_every_worker_fails_after_five_deaths_and_all_others_are_delivered() -> None:
     installation = Installation()
     bench = installation.bench
     ids = bench.insert(*range(20))
     transport = Deadly(ids[5])
-    for _ in range(4):
+    for _ in range(5):
         installation.work(transport, dies=True)
     installation.work(transport, dies=False)
     assert [each for each in ids if bench.row(each).status != Status.DELIVERED] == [ids[5]]
     assert bench.row(ids[5]).status == Status.FAILED
-    assert [len(call) == 1 for call in transport.calls if ids[5] in call] == [False, False, True, True]
+    assert [len(call) == 1 for call in transport.calls if ids[5] in call] == [False, False, True, True, True]
     assert installation.notes == {}
 
 
 @pytest.mark.parametrize("strict", list(StrictOrder))
-def test_an_item_that_two_workers_did_not_survive_fails_with_a_reason(strict: StrictOrder) -> None:
+def test_an_item_that_three_workers_did_not_survive_fails_with_a_reason(strict: StrictOrder) -> None:
     bench = Bench(bucket_size=1, max_retries=5, strict_order=strict)
     bad, good = bench.insert("a", "b")
     notes: dict[Any, tuple[int, str]] = {}
     transport = Deadly(bad)
-    for worker in ("first", "second"):
+    for worker in ("first", "second", "third"):
         dying = Notes(notes, worker=worker)
         dying.died = True
         with pytest.raises(Abandoned):
             deliver_one(bench, transport, dying)
         assert bench.row(bad).status == Status.PENDING
-    deliver_one(bench, transport, MemoryInHand(notes, worker="third"))
-    assert transport.calls == [[bad], [bad]]
+    deliver_one(bench, transport, MemoryInHand(notes, worker="fourth"))
+    assert transport.calls == [[bad], [bad], [bad]]
     assert bench.row(bad).status == (Status.PENDING if strict is StrictOrder.BUCKET else Status.FAILED)
     assert bench.row(bad).errors_count == 1
     assert "worker: the worker ended while sending this item" in bench.row(bad).error_log
@@ -176,10 +176,11 @@ def test_one_item_at_a_time_goes_out_and_what_its_worker_survived_is_forgotten()
     assert notes == {}
 
 
-def test_one_death_accuses_nobody() -> None:
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_one_death_accuses_nobody_and_neither_do_two(deaths: int) -> None:
     bench, transport = Bench(bucket_size=1), Batches()
     (row_id,) = bench.insert(1)
-    notes: dict[Any, tuple[int, str]] = {(bench.box.name, f"{row_id}:{bench.row(row_id).uuid}"): (0, "killed")}
+    notes: dict[Any, tuple[int, str]] = {(bench.box.name, f"{row_id}:{bench.row(row_id).uuid}"): (deaths - 1, "killed")}
     deliver_one(bench, transport, MemoryInHand(notes, worker="b"))
     assert bench.row(row_id).status == Status.DELIVERED
     assert notes == {}
@@ -189,7 +190,7 @@ def test_what_this_very_worker_noted_accuses_nobody() -> None:
     bench, transport = Bench(bucket_size=1), Batches()
     (row_id,) = bench.insert(1)
     item = f"{row_id}:{bench.row(row_id).uuid}"
-    notes: dict[Any, tuple[int, str]] = {(bench.box.name, item): (1, "a")}
+    notes: dict[Any, tuple[int, str]] = {(bench.box.name, item): (2, "a")}
     deliver_one(bench, transport, MemoryInHand(notes, worker="a"))
     assert bench.row(row_id).status == Status.DELIVERED
 
