@@ -1,4 +1,4 @@
-"""Ten thousand short histories keep every promise of SEMANTICS 9; ``make soak`` runs as many as there is time for."""
+"""Five thousand short histories keep every promise of SEMANTICS 9; ``make soak`` runs as many as there is time for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.history import History
 from tests.simulation.verdict import broken_promises
 
-HISTORIES = 10_000
+HISTORIES = 5_000
 CHUNK = 500
 
 

@@ -1,4 +1,4 @@
-"""Ten thousand short histories of long jobs keep every promise, and deliberate bugs break them."""
+"""Five thousand short histories of long jobs keep every promise, and deliberate bugs break them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.simulation.jobs.coroutines import SimulatedVisit
 from tests.simulation.jobs.world import World
 from tests.simulation.mutation import Surgery
 
-HISTORIES = 10_000
+HISTORIES = 5_000
 CHUNK = 500
 SEEDS = 400
 
