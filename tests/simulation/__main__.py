@@ -4,6 +4,7 @@
 
     python -m tests.simulation replay 592
     python -m tests.simulation soak --minutes 10 --first 1000000 --processes 2
+    python -m tests.simulation soak --jobs
 """
 
 from __future__ import annotations
@@ -11,19 +12,21 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from functools import partial
 from itertools import count
 
 from tests.simulation.history import History
-from tests.simulation.promises import Violation
+from tests.simulation.jobs.world import World
 from tests.simulation.verdict import broken_promises, judge
 
 CHUNK = 200
 SHOWN = 20
 """Failing seeds named in full."""
 
-Findings = dict[int, list[Violation]]
+Findings = dict[int, Sequence[object]]
+"""By seed, what was broken."""
 
 
 def main() -> int:
@@ -36,10 +39,11 @@ def main() -> int:
     soaking.add_argument("--minutes", type=float, default=10.0)
     soaking.add_argument("--first", type=int, default=1_000_000, help="seed to begin with")
     soaking.add_argument("--processes", type=int, default=2)
+    soaking.add_argument("--jobs", action="store_true", help="histories of long jobs")
     chosen = parser.parse_args()
     if chosen.command == "replay":
         return replay(chosen.seed)
-    return soak(minutes=chosen.minutes, first=chosen.first, processes=chosen.processes)
+    return soak(minutes=chosen.minutes, first=chosen.first, processes=chosen.processes, jobs=chosen.jobs)
 
 
 def replay(seed: int) -> int:
@@ -59,18 +63,19 @@ def replay(seed: int) -> int:
     return 1 if broken else 0
 
 
-def soak(*, minutes: float, first: int, processes: int) -> int:
+def soak(*, minutes: float, first: int, processes: int, jobs: bool) -> int:
     """Runs chunks of seeds in processes of their own and tells of those that fail."""
     until = time.monotonic() + minutes * 60
     began = told = time.monotonic()
     done, broken = 0, 0
     with ProcessPoolExecutor(processes) as pool:
-        for findings in _finished(pool, first, processes, until):
+        for findings in _finished(pool, first, processes, until, jobs=jobs):
             done += CHUNK
             for seed, found in findings.items():
                 broken += 1
                 if broken <= SHOWN:
-                    print(f"\nseed {seed}: {found[0]}\n    python -m tests.simulation replay {seed}", flush=True)
+                    replayed = "" if jobs else f"\n    python -m tests.simulation replay {seed}"
+                    print(f"\nseed {seed}: {found[0]}{replayed}", flush=True)
             if time.monotonic() - told >= 5:
                 told = time.monotonic()
                 pace = done / (told - began)
@@ -79,20 +84,21 @@ def soak(*, minutes: float, first: int, processes: int) -> int:
     return 1 if broken else 0
 
 
-def _finished(pool: ProcessPoolExecutor, first: int, processes: int, until: float) -> Iterator[Findings]:
+def _finished(pool: ProcessPoolExecutor, first: int, processes: int, until: float, *, jobs: bool) -> Iterator[Findings]:
     """Chunk after chunk, a few in advance, until the time is over; those begun are finished."""
     starts = count(first, CHUNK)
     running: set[Future[Findings]] = set()
     while running or time.monotonic() < until:
         while len(running) < 2 * processes and time.monotonic() < until:
-            running.add(pool.submit(_chunk, next(starts)))
+            running.add(pool.submit(partial(_chunk, jobs=jobs), next(starts)))
         finished, running = wait(running, return_when=FIRST_COMPLETED)
         for future in finished:
             yield future.result()
 
 
-def _chunk(first: int) -> Findings:
-    return {seed: found for seed in range(first, first + CHUNK) if (found := broken_promises(seed))}
+def _chunk(first: int, *, jobs: bool) -> Findings:
+    seeds = range(first, first + CHUNK)
+    return {seed: found for seed in seeds if (found := World(seed).run() if jobs else broken_promises(seed))}
 
 
 if __name__ == "__main__":
