@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -35,6 +36,16 @@ class Run(NamedTuple):
     """Whether it is one message that may be too large."""
 
 
+@dataclass(slots=True)
+class _Topic:
+    """What is known of one topic. Its lock is held while the broker is asked."""
+
+    lock: Lock = field(default_factory=Lock)
+    limit: int | None = None
+    until: float | None = None
+    """When to ask again, by the monotonic clock; None: nobody has asked yet."""
+
+
 class TopicLimits:
     """The size limits of topics, as the broker reports them. Used by any number of threads."""
 
@@ -43,7 +54,7 @@ class TopicLimits:
         self._client = client
         self._own = int(config.get("message.max.bytes", LARGEST_BY_DEFAULT))
         self._lock = Lock()
-        self._known: dict[str, tuple[int | None, float]] = {}
+        self._topics: dict[str, _Topic] = {}
 
     def runs(self, messages: Sequence[Message]) -> Iterator[Run]:
         """The messages in their order, cut where one may be too large."""
@@ -70,10 +81,13 @@ class TopicLimits:
         if self._client.admin is None:
             return None
         with self._lock:
-            known = self._known.get(topic)
-            if known is None or time.monotonic() >= known[1]:
-                known = self._known[topic] = (self._asked(self._client.admin, topic), time.monotonic() + REMEMBERED)
-            return known[0]
+            known = self._topics.setdefault(topic, _Topic())
+        # Only those that need this topic wait for the broker.
+        with known.lock:
+            if known.until is None or time.monotonic() >= known.until:
+                known.limit = self._asked(self._client.admin, topic)
+                known.until = time.monotonic() + REMEMBERED
+            return known.limit
 
     def _asked(self, admin: Any, topic: str) -> int | None:
         try:
