@@ -42,8 +42,7 @@ class CloudEvents:
         Raises:
             BoxError: there is no such format.
         """
-        if format not in FORMATS:
-            raise BoxError(f"{transport}: format {format!r}: expected plain, cloudevents or cloudevents_structured")
+        demand_format(format, transport=transport)
         if format == "plain":
             return None
         return cls(source=source, content_type=content_type, structured=format == "cloudevents_structured")
@@ -92,6 +91,12 @@ class CloudEvents:
         if self.content_type is not None:
             headers["content-type"] = self.content_type
         return headers
+
+
+def demand_format(format: str, *, transport: str) -> None:  # noqa: A002 - see transports
+    """Raises ``BoxError`` unless there is such a format."""
+    if format not in FORMATS:
+        raise BoxError(f"{transport}: format {format!r}: expected plain, cloudevents or cloudevents_structured")
 
 
 def _check_json(data: bytes, content_type: str | None) -> None:

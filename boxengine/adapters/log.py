@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from boxengine.adapters.telemetry.background import BackgroundHandler
@@ -22,14 +23,14 @@ class LogTransport:
     """
 
     def __init__(self, *, level: str = "info", logger: str = "boxengine.log", payload_limit: int = 200) -> None:
-        levels = logging.getLevelNamesMapping()
-        if level.upper() not in levels:
-            raise BoxError(
-                f"log transport: level {level!r} is unknown; expected one of {', '.join(name.lower() for name in levels)}"
-            )
-        self._level = levels[level.upper()]
+        self._level = _number_of(level)
         self._logger = logging.getLogger(logger)
         self._payload_limit = payload_limit
+
+    @staticmethod
+    def checks(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[], object]]]:
+        """What shows that an argument is wrong before the transport is made; see ``boxengine.settings.transports``."""
+        yield "level", partial(_number_of, arguments.get("level", "info"))
 
     def __call__(self, item: Item, payload: Any) -> None:
         if not self._logger.isEnabledFor(self._level):
@@ -69,3 +70,12 @@ class LogTransport:
             payload = payload.decode(errors="backslashreplace")
         text = text_of(payload)
         return f" payload={text[: self._payload_limit]!r}{'...' if len(text) > self._payload_limit else ''}"
+
+
+def _number_of(level: str) -> int:
+    levels = logging.getLevelNamesMapping()
+    if level.upper() not in levels:
+        raise BoxError(
+            f"log transport: level {level!r} is unknown; expected one of {', '.join(name.lower() for name in levels)}"
+        )
+    return levels[level.upper()]

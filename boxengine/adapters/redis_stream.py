@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from redis import Redis
@@ -21,6 +22,8 @@ from boxengine.domain.outcome import Failure
 from boxengine.engine.attempt import ends_the_worker, reason_of
 from boxengine.errors import BoxError, Unavailable
 
+TIMEOUT = 10.0
+"""Seconds."""
 Result = Failure | Unavailable | None
 
 _OF_THE_SERVER = (ReadOnlyError, OutOfMemoryError, ClusterDownError, TryAgainError)
@@ -53,28 +56,23 @@ class RedisStreamTransport:
         stream: str,
         maxlen: int | None = None,
         approximate: bool = True,
-        timeout: float = 10.0,
+        timeout: float = TIMEOUT,
         serializer: str | Serializer = "json",
     ) -> None:
-        if maxlen is not None and maxlen < 1:
-            raise BoxError("redis_stream: maxlen must be at least 1")
-        if not stream:
-            raise BoxError("redis_stream: stream is empty")
-        self._stream = ItemTemplate(stream, what="stream")
+        _demand_length(maxlen)
+        self._stream = _template(stream)
         self._maxlen = maxlen
         self._approximate = approximate
         self._serializer = find_serializer(serializer)
-        try:
-            # A retry by the client would add entries twice without our knowing; the engine retries, and counts.
-            self._redis = Redis.from_url(
-                url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=Retry(NoBackoff(), 0)
-            )
-        except ValueError:
-            # The error would quote what it took for the port, which may be a part of the password.
-            raise BoxError(
-                "redis_stream: url is not understood; expected redis://, rediss:// or unix://, and in a password "
-                "%2F %3F %23 %40 for / ? # @"
-            ) from None
+        self._redis = _client(url, timeout)
+
+    @staticmethod
+    def checks(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[], object]]]:
+        """What shows that an argument is wrong before the transport is made; see ``boxengine.settings.transports``."""
+        yield "stream", partial(_template, arguments["stream"])
+        yield "maxlen", partial(_demand_length, arguments.get("maxlen"))
+        if "url" in arguments:
+            yield "url", partial(_client, arguments["url"], TIMEOUT)
 
     def __call__(self, item: Item, payload: Any) -> Result:
         return self.call_batch([item._replace(payload=payload)])[0]
@@ -134,6 +132,30 @@ class RedisStreamTransport:
             raise
         except RedisError as error:
             return [error] * count
+
+
+def _demand_length(maxlen: int | None) -> None:
+    if maxlen is not None and maxlen < 1:
+        raise BoxError("redis_stream: maxlen must be at least 1")
+
+
+def _template(stream: str) -> ItemTemplate:
+    if not stream:
+        raise BoxError("redis_stream: stream is empty")
+    return ItemTemplate(stream, what="stream")
+
+
+def _client(url: str, timeout: float) -> Redis:
+    """Connects at its first command."""
+    try:
+        # A retry by the client would add entries twice without our knowing; the engine retries, and counts.
+        return Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=Retry(NoBackoff(), 0))
+    except ValueError:
+        # The error would quote what it took for the port, which may be a part of the password.
+        raise BoxError(
+            "redis_stream: url is not understood; expected redis://, rediss:// or unix://, and in a password "
+            "%2F %3F %23 %40 for / ? # @"
+        ) from None
 
 
 def _is_of_the_server(answer: Exception) -> bool:

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from boxengine.engine.answers import ASYNC, never_runs
 from boxengine.engine.delivering.pipeline import TransportSpec
+from boxengine.errors import BoxError, described
 from boxengine.settings.boxes import RESERVED, KafkaSettings, KafkaSource, TransportSettings
 from boxengine.settings.call_shapes import misfit
 from boxengine.settings.diagnosis import findings, unknown_key
@@ -71,9 +72,12 @@ def specify(transport: TransportSettings, settings: Settings, *, built_in: Mappi
         arguments = _typed(arguments, found)
     if name == KAFKA:
         arguments = kafka_arguments(arguments, settings.kafka)
+    build = _builder(found, transport.class_name, arguments)
+    if name in built_in:
+        _examine(arguments, found)
     return TransportSpec(
         name=transport.name,
-        build=_builder(found, transport.class_name, arguments),
+        build=build,
         event_name=transport.event_name,
         disposable=settings.disposable(transport),
         timeout=timeout,
@@ -130,6 +134,28 @@ def _typed(arguments: Mapping[str, Any], transport: type) -> dict[str, Any]:
     if mistakes:
         raise Misconfigured(*mistakes)
     return typed
+
+
+def _examine(arguments: Mapping[str, Any], transport: Any) -> None:
+    """Has a built-in transport look at arguments whose faults no type shows.
+
+    Its ``checks(arguments)`` gives pairs: an argument, and a call that raises ``BoxError`` if the transport could not be made
+    with it. These calls ask no server, read no file and need no optional package.
+
+    Raises:
+        Misconfigured: with every fault.
+    """
+    checks = getattr(transport, "checks", None)
+    mistakes: list[tuple[str | None, str]] = []
+    for argument, check in () if checks is None else checks(arguments):
+        try:
+            check()
+        except BoxError as error:
+            mistakes.append((argument, str(error)))
+        except Exception as error:  # what a check does not foresee, the constructor would not either
+            mistakes.append((argument, described(error)))
+    if mistakes:
+        raise Misconfigured(*mistakes)
 
 
 def _types(annotation: Any) -> frozenset[Any]:

@@ -134,7 +134,7 @@ def test_wrong_usage_exits_with_2(project: Project, arguments: list[str], said: 
             "a: {class: kafka, topic: a, bootstrap_servers: x}, b: {class: kafka, topic: b, bootstrap_servers: y}",
             "Kafka transports of several clusters",
         ),
-        ("kafka: {topic: orders}", "no bootstrap_servers"),
+        ("kafka: {topic: orders, config: {bootstrap.servers: x}}", "no bootstrap_servers"),
     ],
 )
 def test_topics_that_the_configuration_does_not_tell_are_asked_for(

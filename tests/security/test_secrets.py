@@ -209,10 +209,19 @@ def test_a_mistake_beside_a_secret_is_told_without_it(tmp_path: Path, mistake: d
     assert secrets_in(str(told.value)) == []
 
 
+def make(folder: Path, transport: str, arguments: dict[str, Any]) -> object:
+    resolved = load(folder, {"outbox_items": {"a_item": {"transports": {transport: arguments}}}})
+    (spec,) = resolved.pipelines["a_item"].transports
+    return spec.build()
+
+
 @pytest.mark.parametrize(
     ("transport", "arguments"),
     [
         ("http", {"url": f"https://u:{SECRETS['header']}@h/"}),
+        ("http", {"url": f"https://u:{SECRETS['header']}/x@h/"}),
+        ("http", {"url": "https://h/", "headers": {"Authorization": f"Bearer {SECRETS['header']}ä"}}),
+        ("http", {"url": "https://h/", "headers": {"X-Key": [SECRETS["header"]]}}),
         ("http", {"url": "https://h/", "secret": f"whsec_{SECRETS['header']}!"}),
         ("http", {"url": f"ftp://u:{SECRETS['header']}@h/"}),
         ("redis_stream", {"url": f"redis://:x/{SECRETS['stream']}@h", "stream": "s"}),
@@ -234,10 +243,8 @@ def test_a_mistake_beside_a_secret_is_told_without_it(tmp_path: Path, mistake: d
 def test_a_transport_that_cannot_be_made_says_why_without_its_secrets(
     tmp_path: Path, transport: str, arguments: dict[str, Any]
 ) -> None:
-    resolved = load(tmp_path, {"outbox_items": {"a_item": {"transports": {transport: arguments}}}})
-    (spec,) = resolved.pipelines["a_item"].transports
     with pytest.raises(BoxError) as told:
-        spec.build()
+        make(tmp_path, transport, arguments)
     if "linger.ms" not in str(arguments):  # which no key calls a secret
         assert secrets_in(str(told.value)) == []
 

@@ -24,7 +24,7 @@ outbox_items:
     model: {__name__}.OrderOutboxItem
     transports:
       - {{class: kafka, topic: "orders.{{options.tenant}}"}}
-      - {{class: http, url: "https://user:secret@shop.example/hooks?token=secret", event_name: order_placed}}
+      - {{class: http, url: "https://shop.example/hooks?token=secret", event_name: order_placed}}
       - {{class: log}}
 inbox_items:
   payment_inbox_item:

@@ -7,10 +7,11 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from functools import cache
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from boxengine.adapters.http.guard import Guard, is_private_literal
+from boxengine.adapters.http.headers import NAME
 from boxengine.domain.masking import masked_text
 from boxengine.errors import BoxError
 
@@ -48,6 +49,55 @@ class Answer(NamedTuple):
     body: bytes
 
 
+class Target(NamedTuple):
+    """What a URL names."""
+
+    host: str
+    host_header: str
+    port: int
+    path: str
+    """With the query."""
+    secure: bool
+
+    @classmethod
+    def of(cls, url: str, *, allow_private: bool) -> Self:
+        """The target of this URL.
+
+        Raises:
+            BoxError: it is no absolute http(s) URL, carries credentials, or has a private address that is not allowed.
+        """
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            # The error would quote what it took for the port, which may be a part of a password.
+            raise BoxError(
+                "http: url is not understood: expected https://host:port/path, without credentials"
+            ) from None
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise BoxError(f"http: url {masked_text(url)!r}: expected http://... or https://...")
+        if parts.username or parts.password:
+            raise BoxError("http: credentials in the url end up in logs; send them with `headers`")
+        if not parts.netloc.isascii():
+            raise BoxError(f"http: url: the host {parts.hostname} has letters beyond ASCII: write it as xn--...")
+        if not allow_private and is_private_literal(parts.hostname):
+            raise BoxError(f"http: url: {parts.hostname} is not a public address; allow_private: true permits it")
+        secure = parts.scheme == "https"
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        return cls(parts.hostname, parts.netloc, port or (443 if secure else 80), path, secure)
+
+
+def method_of(method: str) -> str:
+    """The method as it is sent.
+
+    Raises:
+        BoxError: no request can have it.
+    """
+    if NAME.fullmatch(method) is None:
+        raise BoxError(f"http: method {method!r}: expected a word such as POST")
+    return method.upper()
+
+
 class Endpoint:
     """Sends requests to one URL, over kept connections, only to addresses that the guard lets through.
 
@@ -66,19 +116,13 @@ class Endpoint:
         except ImportError as error:
             raise BoxError('the http transport needs urllib3: pip install "boxengine[http]"') from error
         self._urllib3 = urllib3
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise BoxError(f"http: url {masked_text(url)!r}: expected http://... or https://...")
-        if parts.username or parts.password:
-            raise BoxError("http: credentials in the url end up in logs; send them with `headers`")
-        if not allow_private and is_private_literal(parts.hostname):
-            raise BoxError(f"http: url: {parts.hostname} is not a public address; allow_private: true permits it")
-        self.host = parts.hostname
-        self._secure = parts.scheme == "https"
-        self._port = parts.port or (443 if self._secure else 80)
-        self._host_header = parts.netloc
-        self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        self._method = method.upper()
+        target = Target.of(url, allow_private=allow_private)
+        self.host = target.host
+        self._secure = target.secure
+        self._port = target.port
+        self._host_header = target.host_header
+        self._target = target.path
+        self._method = method_of(method)
         self._timeout = timeout
         self._connections = connections
         self._ca_file = ca_file

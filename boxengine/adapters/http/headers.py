@@ -26,6 +26,8 @@ CONNECTION_LEVEL = frozenset(
 PROXY = "proxy-"
 NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A token of RFC 9110."""
+LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
+"""What an environment variable has for a byte that is no UTF-8."""
 CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -56,12 +58,13 @@ def of_an_item(headers: Iterable[tuple[object, object]]) -> dict[str, str]:
     return checked
 
 
-def of_the_configuration(headers: Mapping[str, str]) -> dict[str, str]:
-    """The transport's own headers in lower case.
+def of_the_configuration(given: Mapping[str, object]) -> dict[str, str]:
+    """The transport's own headers in lower case. A header without a value is none.
 
     Raises:
-        ValueError: a header cannot be sent, or only the transport may set it.
+        ValueError: a header cannot be sent, no receiver could accept it, or only the transport may set it.
     """
+    headers = {str(name): _as_text(str(name), value) for name, value in given.items() if value is not None}
     for name in headers:
         if is_of_the_connection(name) and name.lower() not in {"host", "connection"}:
             raise ValueError(f"header {name!r} is for the transport to set")
@@ -71,3 +74,22 @@ def of_the_configuration(headers: Mapping[str, str]) -> dict[str, str]:
     if any(CONTROL.search(value) for value in rest.values()):
         raise ValueError("a header's value has a control character, such as a line break")
     return checked | rest
+
+
+def _as_text(name: str, value: object) -> str:
+    """The value of a header as the configuration has it.
+
+    Raises:
+        ValueError: it is neither text nor a number, cannot be sent, or is no credentials.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"header {name!r}: expected text (put it in quotes), got {type(value).__name__}")  # noqa: TRY004 - see the caller
+    text = str(value)
+    if LONE_SURROGATE.search(text) is not None:
+        raise ValueError(f"header {name!r}: its value has bytes that are no UTF-8")
+    if name.lower() == "authorization" and not text.isascii():
+        # It would be sent, and refused with each item.
+        raise ValueError(
+            f"header {name!r}: credentials have no characters beyond ASCII; was something else copied with them?"
+        )
+    return text

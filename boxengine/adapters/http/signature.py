@@ -39,13 +39,21 @@ class Signer:
         }
 
 
+def _as_utf_8(secret: str) -> bytes:
+    try:
+        return secret.encode()
+    except UnicodeEncodeError:
+        # The error would show where in the secret, and what.
+        raise BoxError("http: a secret has bytes that are no UTF-8: write it in base64, after whsec_") from None
+
+
 def _key(secret: str) -> bytes:
     if secret.startswith(ASYMMETRIC):
         raise BoxError(
             f"http: a secret that starts with {ASYMMETRIC} is for signatures v1a; expected one for v1: {PREFIX}..."
         )
     if not secret.startswith(PREFIX):
-        key = secret.encode()
+        key = _as_utf_8(secret)
     else:
         # Some people omit the padding, or use base64's URL-safe alphabet.
         encoded = secret.strip().removeprefix(PREFIX).rstrip("=").translate(FROM_URLS)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from threading import Lock
 from typing import Any
 
-from boxengine.adapters.cloudevents import STRUCTURED_TYPE, CloudEvents, Format
-from boxengine.adapters.http.endpoint import Answer, BrokenOff, Endpoint, NotConnected, NotInTime
+from boxengine.adapters.cloudevents import STRUCTURED_TYPE, CloudEvents, Format, demand_format
+from boxengine.adapters.http.endpoint import Answer, BrokenOff, Endpoint, NotConnected, NotInTime, Target, method_of
 from boxengine.adapters.http.guard import AddressRefused
-from boxengine.adapters.http.headers import of_an_item, of_the_configuration
+from boxengine.adapters.http.headers import CONTROL, of_an_item, of_the_configuration
 from boxengine.adapters.http.pause import Pause, retry_after
 from boxengine.adapters.http.signature import Signer
 from boxengine.adapters.serializers import SerializationContext, Serializer
@@ -90,7 +91,6 @@ class HttpTransport(Withholding):
     ) -> None:
         if concurrency < 1 or timeout <= 0:
             raise BoxError("http: concurrency must be at least 1, timeout more than 0 seconds")
-        secrets = [secret] if isinstance(secret, str) else list(secret or ())
         self._endpoint = Endpoint(
             url,
             method=method,
@@ -100,11 +100,9 @@ class HttpTransport(Withholding):
             ca_file=ca_file,
         )
         self._url = url
-        try:
-            self._headers = of_the_configuration({name: str(value) for name, value in (headers or {}).items()})
-        except ValueError as error:
-            raise BoxError(f"http: {error}") from error
-        self._signer = Signer(secrets) if secrets else None
+        self._headers = _own_headers(headers)
+        _demand_sendable(content_type)
+        self._signer = _signer(secret)
         self._cloud_events = CloudEvents.of(format, transport="http", source=source, content_type=content_type)
         self._content_type = content_type
         self._serializer = find_serializer(serializer)
@@ -117,6 +115,16 @@ class HttpTransport(Withholding):
         self._threads = _Threads(concurrency)
         self._behind = False
         """Whether another transport has the items already."""
+
+    @staticmethod
+    def checks(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[], object]]]:
+        """What shows that an argument is wrong before the transport is made; see ``boxengine.settings.transports``."""
+        yield "url", partial(Target.of, arguments["url"], allow_private=arguments.get("allow_private", False))
+        yield "method", partial(method_of, arguments.get("method", "POST"))
+        yield "headers", partial(_own_headers, arguments.get("headers"))
+        yield "secret", partial(_signer, arguments.get("secret"))
+        yield "content_type", partial(_demand_sendable, arguments.get("content_type", ""))
+        yield "format", partial(demand_format, arguments.get("format", "plain"), transport="http")
 
     def __call__(self, item: Item, payload: Any) -> Result:
         left = self._pause.left()
@@ -230,6 +238,23 @@ class HttpTransport(Withholding):
             if len(self._breaks) > REMEMBERED:
                 del self._breaks[next(iter(self._breaks))]
         return Unavailable(reason)
+
+
+def _own_headers(headers: Mapping[str, object] | None) -> dict[str, str]:
+    try:
+        return of_the_configuration(headers or {})
+    except ValueError as error:
+        raise BoxError(f"http: {error}") from error
+
+
+def _demand_sendable(content_type: str) -> None:
+    if CONTROL.search(content_type) is not None:
+        raise BoxError("http: content_type has a control character, such as a line break")
+
+
+def _signer(secret: str | Sequence[str] | None) -> Signer | None:
+    secrets = [secret] if isinstance(secret, str) else list(secret or ())
+    return Signer(secrets) if secrets else None
 
 
 class _Course:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from boxengine.adapters.kafka.client import SERVERS
 from boxengine.errors import BoxError
 
 DEFAULTS: Mapping[str, Any] = {
@@ -78,7 +79,7 @@ def producer_config(
     fewer acknowledgements than all, or no retries, switch idempotence off, which librdkafka insists on.
 
     Raises:
-        BoxError: no servers, or settings under which nothing would be acknowledged, or nothing ever given up.
+        BoxError: settings under which nothing would be acknowledged, or nothing ever given up.
     """
     own = dict(config or {})
     merged: dict[str, Any] = dict(DEFAULTS)
@@ -105,9 +106,15 @@ def producer_config(
         merged["transactional.id"] = transactional_id
         # A transaction must outlive the messages in it; past this time the broker aborts what a dead worker left open.
         merged.setdefault("transaction.timeout.ms", max(60_000, round(delivery_timeout_of(merged) / MILLISECOND)))
-    if not merged.get("bootstrap.servers", merged.get("metadata.broker.list")):
-        raise BoxError("kafka: bootstrap_servers is missing")
     return merged
+
+
+def demand_servers(config: Mapping[str, Any]) -> None:
+    """Raises ``BoxError`` unless a configuration of librdkafka's names servers."""
+    if not any(map(config.get, SERVERS)):
+        raise BoxError(
+            "kafka: bootstrap_servers is missing: expected as an argument of the transport, or in kafka at the top level"
+        )
 
 
 def delivery_timeout_of(config: Mapping[str, Any]) -> timedelta:

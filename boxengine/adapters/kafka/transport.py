@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from threading import Lock
 from typing import Any
 
-from boxengine.adapters.cloudevents import CloudEvents, Format
-from boxengine.adapters.kafka.config import producer_config
+from boxengine.adapters.cloudevents import CloudEvents, Format, demand_format
+from boxengine.adapters.kafka.config import demand_servers, producer_config
 from boxengine.adapters.kafka.messages import Message, MessageEncoder
 from boxengine.adapters.kafka.pool import ProducerPool, Sender
 from boxengine.adapters.kafka.reasons import Answer
-from boxengine.adapters.serializers import Serializer
+from boxengine.adapters.serializers import Serializer, to_bytes
 from boxengine.adapters.serializers import serializer as find_serializer
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
 from boxengine.engine.attempt import ends_the_worker, reason_of
 from boxengine.errors import BoxError, Unavailable
+
+DELIVERY_TIMEOUT = 60.0
+"""Seconds."""
 
 
 class KafkaTransport:
@@ -63,13 +67,13 @@ class KafkaTransport:
         serializer: str | Serializer = "bytes",
         transactional: bool = False,
         transactional_id: str | None = None,
-        delivery_timeout: float = 60.0,
+        delivery_timeout: float = DELIVERY_TIMEOUT,
         required_acks: int | str | None = None,
         max_retries: int | None = None,
         producers: ProducerPool | None = None,
     ) -> None:
-        if transactional and not transactional_id:
-            raise BoxError("kafka: transactional needs transactional_id, a name that is this worker's own")
+        if transactional:
+            _demand_id(transactional_id)
         self._encode = MessageEncoder(
             topic=topic,
             key=key,
@@ -84,10 +88,26 @@ class KafkaTransport:
             max_retries=max_retries,
             transactional_id=transactional_id if transactional else None,
         )
+        demand_servers(self._config)
         self._producers = producers or ProducerPool()
         self._producers.check(self._config)
         self._lock = Lock()
         self._sender: Sender | None = None
+
+    @staticmethod
+    def checks(arguments: Mapping[str, Any]) -> Iterator[tuple[str | None, Callable[[], object]]]:
+        """What shows that an argument is wrong before the transport is made; see ``boxengine.settings.transports``."""
+        topic, key, config = arguments["topic"], arguments.get("key"), arguments.get("config") or {}
+        encoder = partial(MessageEncoder, serializer=to_bytes, cloud_events=None)
+        servers = {"bootstrap.servers": arguments.get("bootstrap_servers")}
+        yield "topic", partial(encoder, topic=topic, key=None)
+        yield "key", partial(encoder, topic="any", key=key)
+        yield "bootstrap_servers", partial(demand_servers, {**servers, **config})
+        yield "format", partial(demand_format, arguments.get("format", "plain"), transport="kafka")
+        if arguments.get("transactional"):
+            yield "transactional_id", partial(_demand_id, arguments.get("transactional_id"))
+        # These depend on one another: the message names the one that is wrong.
+        yield None, partial(_config_without_servers, arguments)
 
     def __call__(self, item: Item, payload: Any) -> Answer:
         return self.call_batch([item._replace(payload=payload)])[0]
@@ -124,3 +144,14 @@ class KafkaTransport:
             if self._sender is None:
                 self._sender = self._producers.lease(self._config)
             return self._sender
+
+
+def _config_without_servers(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    given = {name: arguments.get(name) for name in ("config", "required_acks", "max_retries")}
+    timeout = timedelta(seconds=arguments.get("delivery_timeout", DELIVERY_TIMEOUT))
+    return producer_config(bootstrap_servers=None, delivery_timeout=timeout, **given)
+
+
+def _demand_id(transactional_id: str | None) -> None:
+    if not transactional_id:
+        raise BoxError("kafka: transactional needs transactional_id, a name that is this worker's own")

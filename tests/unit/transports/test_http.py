@@ -431,6 +431,12 @@ def test_a_header_with_a_line_break_in_it_fails_its_own_item(
     assert len(hook.requests) == 1
 
 
+def test_a_configured_header_without_a_value_is_not_sent(make: Make, hook: Receiver) -> None:
+    assert make(headers={"X-Tenant": None, "X-Number": 7})(make_item(), b"") is None
+    assert "x-tenant" not in hook.requests[0].headers
+    assert hook.requests[0].headers["x-number"] == "7"
+
+
 def test_the_configuration_may_set_the_host_and_not_the_length(make: Make, hook: Receiver) -> None:
     assert make(headers={"Host": "other.example"})(make_item(), b"") is None
     assert hook.requests[0].headers["host"] == "other.example"

@@ -1,0 +1,108 @@
+"""Arguments of built-in transports that could not work are found while the configuration is read, each at its key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from boxengine.adapters.builtin import BUILTIN_TRANSPORTS
+from boxengine.errors import ConfigurationError
+from boxengine.settings import resolve
+from tests.unit.settings.folder import Folder
+
+SERVERS = "bootstrap_servers: 'b:1'"
+NO_SERVERS = "bootstrap_servers is missing: expected as an argument of the transport, or in kafka at the top level"
+
+
+def problems(folder: Folder, transport: str, *, above: str = "") -> Mapping[str, str]:
+    """Message by key under the transport; empty: the transport itself."""
+    settings = folder.settings(f"{above}\noutbox_items: {{a_item: {{transports: {{{transport}}}}}}}")
+    try:
+        resolve(settings, builtin_transports=BUILTIN_TRANSPORTS)
+    except ConfigurationError as error:
+        path = f"outbox_items.a_item.transports.{transport.partition(':')[0]}"
+        return {each.path.removeprefix(path).lstrip("."): each.message for each in error.problems}
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("transport", "argument", "words"),
+    [
+        ("kafka: {topic: t}", "bootstrap_servers", NO_SERVERS),
+        ("kafka: {topic: t, bootstrap_servers: []}", "bootstrap_servers", NO_SERVERS),
+        (f"kafka: {{topic: 'a/b', {SERVERS}}}", "topic", "found '/' in it"),
+        (f"kafka: {{topic: 'orders.{{event}}', {SERVERS}}}", "topic", "no item has 'event'"),
+        (f"kafka: {{topic: t, key: '{{payload}}', {SERVERS}}}", "key", "no item has 'payload'"),
+        (f"kafka: {{topic: t, format: avro, {SERVERS}}}", "format", "expected plain, cloudevents"),
+        (f"kafka: {{topic: t, transactional: true, {SERVERS}}}", "transactional_id", "transactional needs"),
+        (f"kafka: {{topic: t, required_acks: 0, {SERVERS}}}", "", "nothing could count as delivered"),
+        (f"kafka: {{topic: t, delivery_timeout: 0, {SERVERS}}}", "", "must be more than 0"),
+        (f"kafka: {{topic: t, delivery_timeout: 1.0e+30, {SERVERS}}}", "", "OverflowError"),
+        ("http: {url: 'shop.example/hook'}", "url", "expected http://"),
+        ("http: {url: 'https://h.example:70000/'}", "url", "is not understood"),
+        ("http: {url: 'https://[::1/'}", "url", "is not understood"),
+        ("http: {url: 'https://ключ.example/'}", "url", "write it as xn--"),
+        ("http: {url: 'https://h.example', method: 'PO ST'}", "method", "expected a word such as POST"),
+        ("http: {url: 'https://h.example', method: ''}", "method", "expected a word such as POST"),
+        ("http: {url: 'https://h.example', headers: {A B: c}}", "headers", "expected letters, digits and hyphens"),
+        ('http: {url: "https://h.example", headers: {A: "c\\nd"}}', "headers", "has a control character"),
+        ("http: {url: 'https://h.example', headers: {A: true}}", "headers", "expected text (put it in quotes)"),
+        ("http: {url: 'https://h.example', headers: {A: [b]}}", "headers", "expected text (put it in quotes)"),
+        ('http: {url: "https://h.example", content_type: "a\\nb"}', "content_type", "has a control character"),
+        ("http: {url: 'https://h.example', secret: whsk_eA}", "secret", "is for signatures v1a"),
+        ("http: {url: 'https://h.example', format: avro}", "format", "expected plain, cloudevents"),
+        ("redis_stream: {stream: ''}", "stream", "stream is empty"),
+        ("redis_stream: {stream: '{event}'}", "stream", "no item has 'event'"),
+        ("redis_stream: {stream: s, maxlen: 0}", "maxlen", "must be at least 1"),
+        ("redis_stream: {stream: s, url: 'http://r.example'}", "url", "expected redis://"),
+        ("log: {level: loud}", "level", "'loud' is unknown"),
+    ],
+)
+def test_what_could_not_work_is_reported_at_its_argument(
+    folder: Folder, transport: str, argument: str, words: str
+) -> None:
+    found = problems(folder, transport)
+    assert list(found) == [argument]
+    assert words in found[argument]
+
+
+@pytest.mark.parametrize(
+    ("transport", "above"),
+    [
+        ("kafka: {topic: t}", "kafka: {bootstrap_servers: 'b:1'}"),
+        ("kafka: {topic: t}", "kafka: {config: {bootstrap.servers: 'b:1'}}"),
+        ("kafka: {topic: t, config: {metadata.broker.list: 'b:1'}}", ""),
+        ("kafka: {topic: 't.{event_name}', key: '{options.key}', timeout: 5, kafka: {servers: 'b:1'}}", ""),
+        ("http: {url: 'https://h.example', headers: {A: 1, B: 2.5, C: grün}, secret: [a, b]}", ""),
+        ("redis_stream: {stream: 's.{event_name}', url: 'rediss://r.example'}", ""),
+        ("file: {path: items.jsonl}", ""),
+        ("log: {level: DEBUG}", ""),
+    ],
+)
+def test_what_works_is_not_reported(folder: Folder, transport: str, above: str) -> None:
+    assert problems(folder, transport, above=above) == {}
+
+
+def test_all_that_is_wrong_with_a_transport_is_reported_at_once(folder: Folder) -> None:
+    found = problems(folder, "kafka: {topic: 'a b', format: avro}")
+    assert set(found) == {"topic", "format", "bootstrap_servers"}
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "words"),
+    [
+        ("Authorization", "Bearer ключ", "credentials have no characters beyond ASCII"),
+        ("X-Token", "k\udce4y", "has bytes that are no UTF-8"),
+    ],
+)
+def test_a_header_from_a_variable_that_no_receiver_would_take_is_reported_without_its_value(
+    folder: Folder, header: str, value: str, words: str
+) -> None:
+    folder.environ["TOKEN"] = value
+    arguments: Any = f"{{url: 'https://h.example', headers: {{{header}: '${{TOKEN}}'}}}}"
+    found = problems(folder, f"http: {arguments}")
+    assert list(found) == ["headers"]
+    assert words in found["headers"]
+    assert value not in found["headers"]
