@@ -18,17 +18,20 @@ class ItemAttributes(TypedDict, Generic[P], total=False):
 
     event_key: Required[str | int | UUID]
     """What the item is about: items of one key stay in order. Stored as text, of at most as many characters as
-    the column takes (255 in tables that boxengine makes), none of them NUL."""
+    the column takes (255 in tables that boxengine makes), none of them NUL. Other objects with a text of their own may
+    be given, too; floats, booleans, bytes and containers are refused."""
     payload: Required[P | bytes | str | bytearray | memoryview]
     """A value that the model's codec encodes; bytes and text are stored as they are."""
     event_name: str | None
+    """What happened. As long as the column allows, like the key."""
     options: Mapping[str, Any] | None
     """``key`` and ``headers`` for the transport, and any other options that it reads."""
     uuid: UUID | str
     available_at: datetime | None
-    """The item is not delivered before this moment, which has a time zone."""
+    """The item is not delivered before this moment, which has a time zone. From messages, a text in ISO 8601 may come."""
     dedup_key: str | int | UUID | None
-    """A second item with the same key is not stored: the call returns the id of the first. Stored as text; never empty."""
+    """A second item with the same key is not stored: the call returns the id of the first. Stored as text; never empty,
+    and as long as the column allows."""
     bucket: int | None
     """Replaces the bucket computed from the key."""
     created_at: datetime

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date, timedelta
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +16,11 @@ from boxengine.errors import InvalidItem
 
 NO_LIMIT = sys.maxsize
 """For columns that take keys of any length."""
+TEXTS = ("event_key", "event_name", "dedup_key")
+"""Columns for texts, each of a certain length."""
+NOTHING_KNOWN: Mapping[str, int] = MappingProxyType({})
+_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
+"""Characters that no database can store in a text."""
 NOT_IN_A_LOG = {
     "available_at": "where a position cannot skip an item that waits",
     "dedup_key": "where the log of an outbox has no unique index",
@@ -23,7 +30,7 @@ NOT_IN_A_LOG = {
 for it."""
 _OPTIONAL = frozenset({"event_name", "options", "available_at", "dedup_key"})
 """Those whose column a table may lack."""
-_MOMENTS = {"available_at": "datetime.now(UTC) + timedelta(hours=1)", "created_at": "datetime.now(UTC)"}
+MOMENTS = {"available_at": "datetime.now(UTC) + timedelta(hours=1)", "created_at": "datetime.now(UTC)"}
 """Columns for moments, each with an example."""
 
 
@@ -57,15 +64,15 @@ def check_values(
     box: str,
     rows: Sequence[Mapping[str, Any]],
     *,
-    longest_key: int = NO_LIMIT,
-    look: Callable[[], int] | None = None,
+    longest: Mapping[str, int] = NOTHING_KNOWN,
+    look: Callable[[], Mapping[str, int]] | None = None,
     zoneless: bool = False,
 ) -> None:
-    """Refuses an event key that its column cannot store, a text that is no UUID, and what is no moment, or has no zone.
+    """Refuses a text that its column cannot store, what is no UUID, and what is no moment, or has no zone.
 
     Args:
-        longest_key: how many characters of an ``event_key`` the column is said to take.
-        look: how many it really takes. Called only if a key is longer than it is said to.
+        longest: how many characters each of the columns in ``TEXTS`` is said to take. Any number, where it does not say.
+        look: how many they really take. Called only if a text is longer than it is said to.
         zoneless: whether something else says which zone a moment without one is in.
 
     Raises:
@@ -78,22 +85,27 @@ def check_values(
     """
     # This runs for every item of an application, so each check costs a few nanoseconds.
     for position, row in enumerate(rows):
-        key = row["event_key"]
-        if len(key) > longest_key:
-            longest_key, look = (longest_key if look is None else look()), None
-            if len(key) > longest_key:
+        for name in TEXTS:
+            given = row.get(name)
+            if not isinstance(given, str):
+                continue
+            if len(given) > longest.get(name, NO_LIMIT):
+                longest, look = (longest if look is None else look()), None
+                if len(given) > longest.get(name, NO_LIMIT):
+                    raise InvalidItem(
+                        f"box {box}, item {position}: {name} has {len(given)} characters; its column takes {longest[name]} at "
+                        "most: give a shorter one, such as a hash of it, or widen the column"
+                    )
+            unstorable = None if given.isprintable() else _UNSTORABLE.search(given)
+            if unstorable is not None:
                 raise InvalidItem(
-                    f"box {box}, item {position}: event_key has {len(key)} characters; its column takes {longest_key} at most: "
-                    "give a shorter key, such as a hash of it, or widen the column"
+                    f"box {box}, item {position}: {name} {given!r:.80} holds the character U+{ord(unstorable[0]):04X}, "
+                    "which is no text: leave it out"
                 )
-        if "\0" in key:
-            raise InvalidItem(
-                f"box {box}, item {position}: event_key {key!r:.80} holds the character U+0000, which is no text: leave it out"
-            )
         identity = row.get("uuid")
-        if isinstance(identity, str) and not _is_uuid(identity):
+        if identity is not None and not _is_uuid(identity):
             raise InvalidItem(f"box {box}, item {position}: uuid {identity!r:.80} is not a UUID")
-        for name, example in _MOMENTS.items():
+        for name, example in MOMENTS.items():
             moment = row.get(name)
             if moment is not None and _is_no_moment(moment, zoneless=zoneless):
                 raise InvalidItem(
@@ -114,9 +126,11 @@ def _is_no_moment(given: Any, *, zoneless: bool) -> bool:
     return isinstance(given, timedelta | int | float)
 
 
-def _is_uuid(text: str) -> bool:
+def _is_uuid(given: object) -> bool:
+    if isinstance(given, UUID):
+        return True
     try:
-        UUID(text)
-    except ValueError:
+        UUID(given)  # type: ignore[arg-type] # told by what it raises
+    except (ValueError, TypeError, AttributeError):
         return False
     return True

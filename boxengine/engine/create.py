@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import datetime
+from enum import Enum
 from typing import Any
 from uuid import UUID
 
 from boxengine.domain.codec import Codec
 from boxengine.domain.item_id import ItemId
-from boxengine.domain.new_values import check_names
+from boxengine.domain.new_values import MOMENTS, check_names
 from boxengine.engine.answers import discard, refusal, unfinished
 from boxengine.engine.attempt import reason_of
 from boxengine.engine.delivering.middleware import NotCalledOn, PlainPassage, Refused, compose
 from boxengine.engine.delivering.pipeline import Middleware, Middlewares, Pipeline
 from boxengine.errors import InvalidItem
 from boxengine.ports import Attributes, Clock, NewRows, Observer, Tracer, events
+
+_NAMES = frozenset({str, int, UUID})
+"""Types whose text always names something."""
 
 
 class Creator:
@@ -138,12 +144,16 @@ class Creator:
             own = row.pop("partition_by", None)
             check_names(box, row, columns, position)
         key = row.get("event_key")
-        if key is None or key == "":
-            raise InvalidItem(f"box {box.name}, item {position}: event_key is missing")
+        self._demand_key(key, position)
         payload = self._payload(row.get("payload"), position)
         self._check_options(row.get("options"), position)
+        if row.get("event_name") is not None:
+            row["event_name"] = self._event_name(row["event_name"], position)
         if row.get("dedup_key") is not None:
             row["dedup_key"] = self._dedup_key(row["dedup_key"], position)
+        for name in MOMENTS:
+            if isinstance(row.get(name), str):
+                row[name] = self._moment(name, row[name], position)
         by = own
         if by is None:
             by = partition_by(row) if callable(partition_by) else partition_by
@@ -153,7 +163,7 @@ class Creator:
         bucket = row.get("bucket")
         if bucket is None:
             bucket = self._bucket(key if by is None else by, position)
-        if bucket not in box.buckets:
+        if isinstance(bucket, bool) or bucket not in box.buckets:
             discard(bucket)
             # No worker would ever look there.
             raise InvalidItem(
@@ -161,17 +171,46 @@ class Creator:
             )
         row["event_key"], row["payload"], row["bucket"] = str(key), payload, bucket
 
+    def _demand_key(self, key: Any, position: int) -> None:
+        """Refuses a value whose text is surely not what was meant. Other objects may well have a text that identifies them."""
+        if key is None or key == "":
+            raise InvalidItem(f"box {self.box.name}, item {position}: event_key is missing")
+        if _is_no_name(key):
+            raise self._no_name("event_key", key, position)
+
+    def _event_name(self, name: Any, position: int) -> Any:
+        """The name as text. A member of an enumeration is left to a column of that type."""
+        if _is_no_name(name):
+            raise self._no_name("event_name", name, position)
+        return str(name) if isinstance(name, int | UUID) and not isinstance(name, Enum) else name
+
     def _dedup_key(self, key: Any, position: int) -> str:
         """The key as text: a database compares a text with a number wrongly, or not at all."""
-        where = f"box {self.box.name}, item {position}: dedup_key"
-        if not isinstance(key, str | int | UUID):
-            discard(key)
-            raise InvalidItem(f"{where} must be a text, a whole number or a UUID, not {type(key).__name__}")
+        if not isinstance(key, str | int | UUID) or _is_no_name(key):
+            raise self._no_name("dedup_key", key, position)
         if key == "":
             raise InvalidItem(
-                f"{where} is empty: of all items with it only the first would be kept; leave it out, or pass None"
+                f"box {self.box.name}, item {position}: dedup_key is empty: of all items with it only the first would be kept; "
+                "leave it out, or pass None"
             )
         return key if isinstance(key, str) else str(key)
+
+    def _no_name(self, name: str, given: Any, position: int) -> InvalidItem:
+        discard(given)
+        kind = type(given).__name__
+        return InvalidItem(
+            f"box {self.box.name}, item {position}: {name} must be a text, a whole number or a UUID, not {kind}"
+        )
+
+    def _moment(self, name: str, text: str, position: int) -> datetime:
+        """A moment from a text, as messages have it: each database would read the text in its own way."""
+        try:
+            return datetime.fromisoformat(text)
+        except ValueError:
+            raise InvalidItem(
+                f"box {self.box.name}, item {position}: {name}: expected a datetime with a zone, or its text in ISO 8601, "
+                f"such as 2026-01-31T12:00Z; got {text!r:.80}"
+            ) from None
 
     def _bucket(self, key: Any, position: int) -> int:
         try:
@@ -241,6 +280,18 @@ class Creator:
             raise InvalidItem(
                 f"box {self.box.name}, item {position}: payload cannot be encoded as UTF-8: {error}"
             ) from error
+
+
+def _is_no_name(given: object) -> bool:
+    """Whether it is of a kind whose text names nothing, such as ``True``, ``b'42'`` or ``<Order object at 0x7f...>``."""
+    if type(given) in _NAMES:
+        return False
+    if isinstance(given, bool | float | bytes | bytearray | memoryview | Mapping | list | AbstractSet) or unfinished(
+        given
+    ):
+        return True
+    kind = type(given)
+    return kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__
 
 
 def _merged(attributes: Mapping[str, Any]) -> Attributes:

@@ -25,7 +25,7 @@ from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.json_values import json_refusal
-from boxengine.domain.new_values import NO_LIMIT, check_values, not_json
+from boxengine.domain.new_values import NOTHING_KNOWN, TEXTS, check_values, not_json
 from boxengine.engine.create import Creator
 from boxengine.engine.observation import NullTracer
 from boxengine.errors import BoxError, UnknownBox
@@ -93,7 +93,7 @@ class MemoryBoxes(TestedBoxes):
                 self._store,
                 last=self._last.setdefault(name, Counter()) if is_numbered(pipeline.box, model) else None,
                 own=_own_columns(model),
-                longest_key=_longest_key(model),
+                longest=_lengths(model),
             ),
             middlewares=self.resolved.middlewares,
             observer=self._observer,
@@ -129,17 +129,17 @@ class _MemoryRows:
         *,
         last: Counter[str] | None,
         own: frozenset[str],
-        longest_key: int,
+        longest: Mapping[str, int],
     ) -> None:
         """Args:
         readers: the box itself, or its subscriptions.
         last: the last number of each key, to be moved on; None: the items get no numbers.
         own: columns that the model adds; accepted, but not kept.
-        longest_key: how many characters of an ``event_key`` the model's column takes.
+        longest: how many characters the model's columns for texts take.
         """
         self._last = last
         self._own = own
-        self._longest_key = longest_key
+        self._longest = longest
         self._box, *self._others = readers
         box = self._box.source
         logged = box.storage is Storage.LOG
@@ -154,7 +154,7 @@ class _MemoryRows:
         return self._columns
 
     def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
-        check_values(self._box.name, rows, longest_key=self._longest_key)
+        check_values(self._box.name, rows, longest=self._longest)
         before = {row.id for row in self._store.rows(self._box)}
         kept = [self._as_stored(row, position) for position, row in enumerate(rows)]
         formerly = {} if self._last is None else {row["event_key"]: self._last[row["event_key"]] for row in kept}
@@ -212,10 +212,12 @@ def _own_columns(model: type | None) -> frozenset[str]:
     return frozenset(columns.keys()) - COLUMNS - ENGINE_OWNED
 
 
-def _longest_key(model: type | None) -> int:
-    """How many characters of an ``event_key`` the user's class takes."""
-    column = None if model is None else model.__table__.columns["event_key"]  # type: ignore[attr-defined] # as above
-    return NO_LIMIT if column is None else length_of(column.type)
+def _lengths(model: type | None) -> Mapping[str, int]:
+    """How many characters the columns of the user's class for texts take."""
+    if model is None:
+        return NOTHING_KNOWN
+    columns = model.__table__.columns  # type: ignore[attr-defined] # as above
+    return {name: length_of(columns[name].type) for name in TEXTS if name in columns}
 
 
 class _Undoing:

@@ -72,6 +72,8 @@ def test_an_item_that_production_would_refuse_is_refused(boxes: MemoryBoxes) -> 
         create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"", uuid="nonsense")
     with pytest.raises(InvalidItem, match="event_key has 256 characters; its column takes 255 at most"):
         create_outbox_item(NO_SESSION, OrderOutboxItem, event_key="k" * 256, payload=b"")
+    with pytest.raises(InvalidItem, match="dedup_key has 256 characters; its column takes 255 at most"):
+        create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"", dedup_key="k" * 256)
     with pytest.raises(InvalidItem, match=r"options: expected what JSON can hold: \['total'\] is nan"):
         create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"", options={"total": nan})
 

@@ -73,8 +73,8 @@ class Creating(ABC):
                 satisfy a type checker.
 
         Raises:
-            InvalidItem: no event key or one too long for its column, a payload of the wrong type or one that cannot be
-                encoded, or an unknown attribute.
+            InvalidItem: no event key, a key or name too long for its column, a payload of the wrong type or one that cannot
+                be encoded, a moment without a zone, or an unknown attribute.
             UnknownBox: the configuration has no such box.
         """
         return int(self.creator(model, BoxType.OUTBOX).create(session, attributes, partition_by=partition_by))

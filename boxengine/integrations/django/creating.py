@@ -19,7 +19,7 @@ from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
 from boxengine.app.boxes import Boxes
 from boxengine.domain.box import Box, BoxType
-from boxengine.domain.new_values import NO_LIMIT, check_values
+from boxengine.domain.new_values import TEXTS, check_values
 from boxengine.engine.create import Creator
 from boxengine.engine.observation import NullObserver
 from boxengine.errors import InvalidItem
@@ -146,10 +146,10 @@ class DjangoRows:
         self._model = model
         self._boxes = boxes
         self._size = SizeInForce(box)
-        fields = {field.attname for field in model._meta.concrete_fields}
-        length = model._meta.get_field("event_key").max_length
-        self._longest_key = NO_LIMIT if length is None else length
-        self._columns = frozenset(fields - ENGINE_OWNED)
+        fields = {field.attname: field for field in model._meta.concrete_fields}
+        lengths = {name: fields[name].max_length for name in TEXTS if name in fields}
+        self._longest = {name: length for name, length in lengths.items() if length is not None}
+        self._columns = frozenset(fields.keys() - ENGINE_OWNED)
         # The uuid identifies a message of an inbox, too.
         self._identities = ("dedup_key", "uuid") if box.type is BoxType.INBOX else ("dedup_key",)
 
@@ -160,7 +160,7 @@ class DjangoRows:
     def insert(self, session: str, rows: Sequence[Attributes]) -> Inserted:
         # Before anything that raises could spoil the caller's transaction.
         # Without USE_TZ, Django's moments have no zone: they are in its TIME_ZONE.
-        check_values(self._box.name, rows, longest_key=self._longest_key, zoneless=not django_settings.USE_TZ)
+        check_values(self._box.name, rows, longest=self._longest, zoneless=not django_settings.USE_TZ)
         # The wake-up and the rows become visible together, even if the caller has opened no transaction.
         with transaction.atomic(using=session, savepoint=False):
             self._size.demand(lambda: self._comment(session))

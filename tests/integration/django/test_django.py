@@ -150,6 +150,8 @@ def test_mistakes_are_told(fresh: DjangoProject) -> None:
         lambda: create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", color="red"),
         lambda: create_outbox_item(OrderOutboxItem, payload=b""),
         lambda: create_outbox_item(OrderOutboxItem, event_key="k" * 256, payload=b""),
+        lambda: create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", event_name="n" * 256),
+        lambda: create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", available_at="2026-01-31T12:00"),
         lambda: create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", available_at=timedelta(hours=1)),
         lambda: create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", available_at=datetime(2026, 1, 31)),
     ):
@@ -164,7 +166,8 @@ def test_mistakes_are_told(fresh: DjangoProject) -> None:
     assert "unknown attribute color" in printed
     assert "event_key is missing" in printed
     assert "event_key has 256 characters; its column takes 255 at most" in printed
-    assert printed.count("available_at: expected a datetime with a zone") == 2
+    assert "event_name has 256 characters; its column takes 255 at most" in printed
+    assert printed.count("available_at: expected a datetime with a zone") == 3
 
 
 def test_without_use_tz_moments_are_in_djangos_zone_and_the_worker_knows_them(each_project: DjangoProject) -> None:

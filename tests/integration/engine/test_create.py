@@ -224,6 +224,15 @@ def test_create_middlewares_may_change_the_attributes(rig: Rig) -> None:
         ({"event_nam": "paid"}, "did you mean event_name?"),
         ({"uuid": "nonsense"}, "uuid 'nonsense' is not a UUID"),
         ({"event_key": "k" * 256}, "event_key has 256 characters; its column takes 255 at most"),
+        ({"event_name": "n" * 256}, "event_name has 256 characters; its column takes 255 at most"),
+        ({"dedup_key": "d" * 256}, "dedup_key has 256 characters; its column takes 255 at most"),
+        ({"event_name": "a\0b"}, r"event_name 'a\\x00b' holds the character U\+0000"),
+        ({"dedup_key": "a\udc80b"}, r"dedup_key 'a\\udc80b' holds the character U\+DC80"),
+        ({"dedup_key": True}, "dedup_key must be a text, a whole number or a UUID, not bool"),
+        ({"uuid": 5}, "uuid 5 is not a UUID"),
+        ({"bucket": True}, "bucket True, expected 0 to"),
+        ({"available_at": "2026-01-31T12:00"}, "available_at: expected a datetime with a zone"),
+        ({"created_at": "noon"}, "created_at: expected a datetime with a zone"),
         ({"event_key": "a\0b"}, r"event_key 'a\\x00b' holds the character U\+0000"),
         ({"available_at": timedelta(hours=1)}, "available_at: expected a datetime with a zone"),
         ({"available_at": datetime(2026, 1, 31)}, "available_at: expected a datetime with a zone"),  # noqa: DTZ001
@@ -251,6 +260,19 @@ def test_a_key_as_long_as_the_owner_of_the_table_has_made_its_column_is_written(
             put(rig, connection, event_key="k" * 401)
     assert [row.event_key for row in rig.rows().values()] == ["k" * 400]
     assert list(rig.rows()) == [item_id]
+
+
+def test_a_name_is_held_against_the_column_as_the_owner_of_the_table_has_made_it(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    narrower = "ALTER COLUMN event_name TYPE varchar(20)"
+    if rig.engine.dialect.name != "postgresql":
+        narrower = "MODIFY event_name varchar(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+    rig.execute(f"ALTER TABLE order_outbox_items {narrower}")
+    with rig.engine.begin() as connection:
+        with pytest.raises(InvalidItem, match="event_name has 21 characters; its column takes 20 at most"):
+            rig.boxes.create_outbox_item(connection, BOX, event_key=1, payload=b"", event_name="n" * 21)
+        rig.boxes.create_outbox_item(connection, BOX, event_key=1, payload=b"", event_name="n" * 20)
+    assert [row.event_name for row in rig.rows().values()] == ["n" * 20]
 
 
 def test_of_a_batch_with_one_bad_item_nothing_is_written(rig: Rig) -> None:

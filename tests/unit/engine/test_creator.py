@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -160,11 +162,67 @@ def test_a_payload_over_the_limit_is_refused(size: int, fits: bool) -> None:
             desk.creator.create(None, attributes(payload="x" * size))
 
 
-@pytest.mark.parametrize("falsy", [0, False])
-def test_a_key_of_zero_is_a_key(falsy: Any) -> None:
+def test_a_key_of_zero_is_a_key() -> None:
     desk = Desk()
-    desk.creator.create(None, attributes(event_key=falsy))
-    assert desk.table.rows[0]["event_key"] == str(falsy)
+    desk.creator.create(None, attributes(event_key=0))
+    assert desk.table.rows[0]["event_key"] == "0"
+
+
+class Order:
+    """An object without a text of its own."""
+
+
+class Ulid(Order):
+    def __str__(self) -> str:
+        return "01J0000000"
+
+
+@pytest.mark.parametrize(
+    "given", [True, 1.5, b"42", bytearray(b"42"), ["a"], {"a": 1}, {1}, Order()], ids=lambda each: type(each).__name__
+)
+@pytest.mark.parametrize("name", ["event_key", "event_name", "dedup_key"])
+def test_what_is_no_name_is_not_stored_as_its_repr(name: str, given: Any) -> None:
+    desk = Desk(columns=COLUMNS | {"dedup_key"})
+    with pytest.raises(InvalidItem, match=f"item 0: {name} must be a text, a whole number or a UUID, not "):
+        desk.creator.create(None, attributes(**{name: given}))
+    assert desk.table.rows == []
+
+
+@pytest.mark.parametrize("given", ["a", 7, UUID(int=1)], ids=repr)
+@pytest.mark.parametrize("name", ["event_key", "event_name", "dedup_key"])
+def test_names_are_stored_as_text(name: str, given: Any) -> None:
+    desk = Desk(columns=COLUMNS | {"dedup_key"})
+    desk.creator.create(None, attributes(**{name: given}))
+    assert desk.table.rows[0][name] == str(given)
+
+
+def test_an_event_key_may_be_an_object_with_a_text_of_its_own() -> None:
+    desk = Desk()
+    desk.creator.create(None, attributes(event_key=Ulid()))
+    assert desk.table.rows[0]["event_key"] == "01J0000000"
+
+
+def test_a_coroutine_that_was_not_awaited_is_no_key() -> None:
+    async def order_id() -> int:
+        return 42
+
+    with pytest.raises(InvalidItem, match="event_key must be a text, a whole number or a UUID, not coroutine"):
+        Desk().creator.create(None, attributes(event_key=order_id()))
+
+
+@pytest.mark.parametrize("name", ["available_at", "created_at"])
+def test_a_moment_may_be_a_text_in_iso_8601(name: str) -> None:
+    desk = Desk(columns=COLUMNS | {name})
+    desk.creator.create(None, attributes(**{name: "2026-01-31T12:00+01:00"}))
+    assert desk.table.rows[0][name] == datetime(2026, 1, 31, 11, tzinfo=UTC)
+    with pytest.raises(InvalidItem, match=f"item 0: {name}: expected a datetime with a zone, or its text in ISO 8601"):
+        desk.creator.create(None, attributes(**{name: "tomorrow"}))
+    assert len(desk.table.rows) == 1
+
+
+def test_a_bucket_is_a_number() -> None:
+    with pytest.raises(InvalidItem, match="bucket True, expected 0 to 15"):
+        Desk().creator.create(None, attributes(bucket=True))
 
 
 def test_partition_by_overrides_the_key_for_the_bucket_even_if_it_is_zero() -> None:

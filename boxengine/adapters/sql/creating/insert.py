@@ -7,7 +7,7 @@ On other databases the wake-up goes through Redis after the commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -28,7 +28,7 @@ from boxengine.adapters.sql.waking.eased_notify import EasedNotify
 from boxengine.adapters.sql.waking.notifying import IN_TRANSACTION, wake, wake_out_of_turn
 from boxengine.adapters.sql.waking.telling import signal_of, signals_of
 from boxengine.domain.box import Box, BoxType, Storage
-from boxengine.domain.new_values import check_names, check_values, not_json
+from boxengine.domain.new_values import NO_LIMIT, TEXTS, check_names, check_values, not_json
 from boxengine.errors import InvalidItem
 from boxengine.ports import Attributes, Inserted, Signal
 
@@ -75,7 +75,9 @@ class SqlRows:
         self._columns = frozenset(table.columns.keys()) - ENGINE_OWNED
         self._known = KnownRows(self._box, table, aside=self._aside)
         self._numeric = isinstance(table.c.event_key.type, Integer)
-        self._longest_key = length_of(table.c.event_key.type)
+        self._longest: Mapping[str, int] = {
+            name: length_of(table.columns[name].type) for name in TEXTS if name in table.columns
+        }
         self._inserts: dict[str, Inserts] = {}
         """Keyed by the name of the database's dialect."""
 
@@ -95,7 +97,7 @@ class SqlRows:
 
     def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
         connection = callers_connection(session)
-        check_values(self._box.name, rows, longest_key=self._longest_key, look=lambda: self._longest_key_in(connection))
+        self._check(connection, rows)
         if not self._size.agreed:
             self._size.demand(lambda: comment(connection, self._marked))
         if not self._adapted:
@@ -103,6 +105,11 @@ class SqlRows:
             self._adapted = True
             for position, row in enumerate(rows):
                 check_names(self._box, row, self._columns, position)
+            if not self._modelled:
+                # Whoever made the table may have given its columns other lengths than boxengine does.
+                found = self._lengths_of_columns(connection)
+                self._longest = {name: min(length, found[name]) for name, length in self._longest.items()}
+                self._check(connection, rows)
         if self._numeric:
             rows = [{**row, "event_key": self._number(row["event_key"])} for row in rows]
         keyed = any(map(self._known.may_know, rows))
@@ -119,12 +126,23 @@ class SqlRows:
             return mapped(self._table, connection)
         return adapted(self._table, self._box, connection)
 
-    def _longest_key_in(self, connection: Connection) -> int:
-        """How many characters of a key the database's own table takes: its owner may have widened the column."""
+    def _check(self, connection: Connection, rows: Sequence[Attributes]) -> None:
+        """See ``check_values``."""
+
+        def look() -> Mapping[str, int]:
+            self._longest = self._lengths_in(connection)
+            return self._longest
+
+        check_values(self._box.name, rows, longest=self._longest, look=look)
+
+    def _lengths_in(self, connection: Connection) -> dict[str, int]:
+        """How many characters the database really takes: the table's owner may have widened its columns."""
+        return self._lengths_of_columns(connection)
+
+    def _lengths_of_columns(self, connection: Connection) -> dict[str, int]:
         columns = inspect(connection).get_columns(self._table.name, schema=self._table.schema)
-        found = next((column["type"] for column in columns if column["name"] == self._table.c.event_key.name), None)
-        self._longest_key = length_of(found)
-        return self._longest_key
+        found = {column["name"]: length_of(column["type"]) for column in columns}
+        return {name: found.get(self._table.columns[name].name, NO_LIMIT) for name in self._longest}
 
     def _number(self, key: str) -> int:
         try:

@@ -44,12 +44,12 @@ class NumberedRows(SqlRows):
     def _use(self, table: Table) -> None:
         super()._use(table)
         # The counters' column is as long as in other tables until it is looked up.
-        self._longest_key = min(self._longest_key, LONGEST_KEY)
+        self._longest = {**self._longest, "event_key": min(self._longest["event_key"], LONGEST_KEY)}
 
-    def _longest_key_in(self, connection: Connection) -> int:
+    def _lengths_in(self, connection: Connection) -> dict[str, int]:
         """A key must fit the table's column and the counters'."""
-        self._longest_key = min(super()._longest_key_in(connection), self._numbering.longest_key(connection))
-        return self._longest_key
+        found = super()._lengths_in(connection)
+        return found | {"event_key": min(found["event_key"], self._numbering.longest_key(connection))}
 
     @property
     def columns(self) -> frozenset[str]:
