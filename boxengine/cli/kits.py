@@ -20,7 +20,7 @@ _DOCKER = {
     "Dockerfile": "docker/Dockerfile",
     ".dockerignore": "docker/dockerignore",
     "requirements.txt": "docker/requirements.txt",
-    "deploy.yml": "deploy.yml",
+    "deploy.yml": "docker/deploy.yml",
 }
 _FASTAPI = (
     "shop.py",
@@ -65,7 +65,10 @@ KITS = {
     "compose": {"compose.yml": "compose/compose.yml", **_DOCKER, **_MONITORING},
     "docker": _DOCKER,
     "helm": {"chart/.helmignore": "helm/helmignore", **{f"chart/{name}": f"helm/{name}" for name in _CHART}},
-    "kubernetes": {"deploy.yml": "deploy.yml", **{f"kubernetes/{name}": f"kubernetes/{name}" for name in _MANIFESTS}},
+    "kubernetes": {
+        "deploy.yml": "docker/deploy.yml",
+        **{f"kubernetes/{name}": f"kubernetes/{name}" for name in _MANIFESTS},
+    },
     "monitoring": _MONITORING,
     "systemd": {"boxengine.service": "systemd/boxengine.service", "deploy.yml": "deploy.yml"},
 }

@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 SCALED_OBJECT = HERE / "schemas" / "scaledobject.json"
 VERSIONS = ("1.27", "1.31", "1.37")
 """Of Kubernetes: the oldest that the chart names, the newest with schemas, and one between."""
-CONFIGURATION = content("fastapi/outbox.yml")
+CONFIGURATION = f"{content('fastapi/outbox.yml')}probes: {{port: 6001}}\nmetrics: {{port: 6002}}\n"
 SETS = {
     "as it is": {},
     "with a configuration": {"configuration": CONFIGURATION},
@@ -212,6 +212,14 @@ def test_the_configuration_that_a_pod_reads_is_valid(rendered: Callable[[str], O
         for line in json.loads(boxengine(tmp_path, "config", "show", "--json", environ=environ))
     }
     assert (shown["metrics.enabled"], shown["console.operate_token"]) == (True, "***")
+    (worker,) = named(objects, "Deployment", "-worker")["spec"]["template"]["spec"]["containers"]
+    for port in worker["ports"]:
+        assert shown[f"{port['name']}.port"] == port["containerPort"]
+
+
+def test_the_overlay_of_the_chart_is_that_of_the_manifests(folder: Path) -> None:
+    values = yaml.safe_load((folder / "chart" / "values.yaml").read_text())
+    assert values["overlay"] == yaml.safe_load((folder / "deploy.yml").read_text())
 
 
 def test_a_changed_configuration_replaces_the_pods(rendered: Callable[[str], Objects]) -> None:

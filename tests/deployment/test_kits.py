@@ -69,6 +69,27 @@ def test_a_kit_keeps_what_is_there_and_says_so(tmp_path: Path) -> None:
     assert "got 'helmet'" in boxengine(tmp_path, "init", "--with", "helmet", expect=2)
 
 
+@pytest.mark.parametrize(
+    ("kit", "ports"),
+    [
+        ("docker", {"probes.port": 5555, "metrics.port": 9090}),
+        ("compose", {"probes.port": 5555, "metrics.port": 9090}),
+        ("kubernetes", {"probes.port": 5555, "metrics.port": 9090}),
+        ("systemd", {"probes.port": 6001, "metrics.port": 6002}),
+    ],
+)
+def test_workers_in_containers_have_the_ports_that_the_kit_asks_and_those_on_hosts_their_own(
+    tmp_path: Path, kit: str, ports: dict[str, int]
+) -> None:
+    (tmp_path / "outbox.yml").write_text(
+        "probes: {port: 6001}\nmetrics: {port: 6002}\noutbox_items: {order_outbox_item: {transports: {log: }}}\n"
+    )
+    boxengine(tmp_path, "init", "--with", kit)
+    environ = {"BOXENGINE_CONFIG": "outbox.yml:deploy.yml", "BOXENGINE_CONSOLE_TOKEN": "t" * 40}
+    shown = json.loads(boxengine(tmp_path, "config", "show", "--json", environ=environ))
+    assert {line["key"]: line["value"] for line in shown if line["key"] in ports} == ports
+
+
 @pytest.mark.parametrize("application", ["fastapi", "django"])
 def test_an_application_gets_its_own_files_whatever_the_order_of_the_options(tmp_path: Path, application: str) -> None:
     boxengine(tmp_path, "init", "--with", "docker", "--with", application)
