@@ -10,7 +10,8 @@ import base64
 import fcntl
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from boxengine.adapters.serializers import to_json
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
+from boxengine.errors import BoxError
 
 _BEGINNING = b'{"id":'
 """Of each line."""
@@ -35,13 +37,22 @@ class FileTransport:
     Args:
         path: the file; it and its folders are made at the first delivery.
         fsync: whether a batch waits for the disk. Without it a power cut may lose what counts as delivered.
+
+    Raises:
+        BoxError: the path is empty, or a folder's.
     """
 
     def __init__(self, *, path: str | Path, fsync: bool = True) -> None:
+        _demand_name(path)
         self._path = Path(path)
         self._fsync = fsync
         self._lock = Lock()
         self._handle: int | None = None
+
+    @staticmethod
+    def checks(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[], object]]]:
+        """What shows that an argument is wrong before the transport is made; see ``boxengine.settings.transports``."""
+        yield "path", partial(_demand_name, arguments["path"])
 
     def __call__(self, item: Item, payload: Any) -> Failure | None:
         return self.call_batch([item._replace(payload=payload)])[0]
@@ -97,6 +108,11 @@ class FileTransport:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
+
+
+def _demand_name(path: str | Path) -> None:
+    if not str(path).strip() or str(path).endswith(("/", "/.", "/..")) or str(path) in {".", ".."}:
+        raise BoxError(f"file: path {str(path)!r}: expected the name of a file, such as items.jsonl")
 
 
 def _whole(handle: int) -> int:

@@ -15,6 +15,7 @@ from redis.exceptions import TimeoutError as RedisTimeout
 from redis.retry import Retry
 
 from boxengine.adapters.serializers import SerializationContext, Serializer
+from boxengine.adapters.serializers import loaded as loaded_serializer
 from boxengine.adapters.serializers import serializer as find_serializer
 from boxengine.adapters.template import ItemTemplate
 from boxengine.domain.item import Item
@@ -71,6 +72,7 @@ class RedisStreamTransport:
         """What shows that an argument is wrong before the transport is made; see ``boxengine.settings.transports``."""
         yield "stream", partial(_template, arguments["stream"])
         yield "maxlen", partial(_demand_length, arguments.get("maxlen"))
+        yield "serializer", partial(loaded_serializer, arguments.get("serializer", "json"))
         if "url" in arguments:
             yield "url", partial(_client, arguments["url"], TIMEOUT)
 

@@ -69,13 +69,7 @@ def serializer(name: str | Serializer) -> Serializer:
     """
     if callable(name):
         return name
-    if name in BUILT_IN:
-        return BUILT_IN[name]
-    module, _, attribute = name.rpartition(".")
-    try:
-        found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise BoxError(f"serializer {name!r}: expected bytes, json or a dotted path to a callable ({error})") from error
+    found = loaded(name)
     if isinstance(found, type):
         found = found()
     if not callable(found):
@@ -84,3 +78,18 @@ def serializer(name: str | Serializer) -> Serializer:
     if kind is not None:
         raise BoxError(f"serializer {name!r} is {kind}, whose code would never run; write a plain def")
     return found  # type: ignore[no-any-return] # whatever a user's dotted path leads to
+
+
+def loaded(name: str) -> Any:
+    """What the name leads to; a class as it is.
+
+    Raises:
+        BoxError: it leads nowhere.
+    """
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    module, _, attribute = name.rpartition(".")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise BoxError(f"serializer {name!r}: expected bytes, json or a dotted path to a callable ({error})") from error

@@ -17,7 +17,7 @@ from boxengine.settings.diagnosis import Finding
 from boxengine.settings.durations import format_iso
 from boxengine.settings.names import BOX_NAME, underscore
 from boxengine.settings.origin import Path, dotted
-from boxengine.settings.schema import DatabaseSettings, RedisSettings, Settings
+from boxengine.settings.schema import ConsoleSettings, DatabaseSettings, RedisSettings, Settings
 
 SHORTEST_PARTITION = timedelta(hours=1)
 MOST_PARTITIONS = 50
@@ -116,6 +116,7 @@ def notices(settings: Settings) -> list[Problem]:
         note = None if url is None else note_on_driver(url)
         if note is not None:
             found.append((("database", key), note))
+    found += _doubtful_console(settings.console)
     for path, _, box in boxes_with_paths(settings):
         if box.partition_size is not None:
             found.append(((*path, "partition_size"), "ignored: it belongs to the old worker; see poller.concurrency"))
@@ -128,6 +129,13 @@ def notices(settings: Settings) -> list[Problem]:
         if not job_box.tasks:
             found.append((("job_items", name, "tasks"), "there are none: no job can be created in this box"))
     return [Problem(settings.origin.file(path), dotted(path), message) for path, message in found]
+
+
+def _doubtful_console(console: ConsoleSettings) -> Iterator[tuple[Path, str]]:
+    if console.read_token is not None and console.read_token == console.operate_token:
+        yield ("console", "read_token"), "is the same as operate_token: whoever has it may change everything"
+    if console.trace_url is not None and "{trace_id}" not in console.trace_url:
+        yield ("console", "trace_url"), "has no {trace_id}: the links of all items lead to one page"
 
 
 def boxes_with_paths(settings: Settings) -> Iterator[tuple[Path, str, BoxSettings]]:

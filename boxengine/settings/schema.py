@@ -13,7 +13,7 @@ from boxengine.settings.jobs import JobBoxSettings, JobsSettings
 from boxengine.settings.origin import Origin
 from boxengine.settings.values.numbers import Count, CountOrZero, Flag, Port
 from boxengine.settings.values.places import DatabaseUrl, HostNames, HostsAndPorts, RedisUrl, database_of
-from boxengine.settings.values.texts import DottedPaths, Hidden, Text, lowered
+from boxengine.settings.values.texts import DottedPaths, Hidden, Text, Token, lowered
 from boxengine.settings.values.times import Seconds, SecondsOrZero
 
 ENVIRONMENTS = ("default", "development", "test", "staging", "production")
@@ -148,9 +148,9 @@ class ConsoleSettings(Section):
     authentication: Annotated[ConsoleAuthentication, BeforeValidator(lowered)] = "token"
     """token: a page asks for one; basic: the browser asks, any name with a token as its password; none: whoever can
     reach the port may do everything."""
-    operate_token: Text | None = None
+    operate_token: Token | None = None
     """Lets its holder look and act. Left out, and no ``read_token`` either: ``boxengine web`` makes one up and prints it."""
-    read_token: Text | None = None
+    read_token: Token | None = None
     """Lets its holder look."""
     secret: Text | None = None
     """Signs sessions, together with the tokens. Without a secret and tokens: another key for each process."""

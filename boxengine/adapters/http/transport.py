@@ -19,6 +19,7 @@ from boxengine.adapters.http.headers import CONTROL, of_an_item, of_the_configur
 from boxengine.adapters.http.pause import Pause, retry_after
 from boxengine.adapters.http.signature import Signer
 from boxengine.adapters.serializers import SerializationContext, Serializer
+from boxengine.adapters.serializers import loaded as loaded_serializer
 from boxengine.adapters.serializers import serializer as find_serializer
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
@@ -125,6 +126,7 @@ class HttpTransport(Withholding):
         yield "secret", partial(_signer, arguments.get("secret"))
         yield "content_type", partial(_demand_sendable, arguments.get("content_type", ""))
         yield "format", partial(demand_format, arguments.get("format", "plain"), transport="http")
+        yield "serializer", partial(loaded_serializer, arguments.get("serializer", "json"))
 
     def __call__(self, item: Item, payload: Any) -> Result:
         left = self._pause.left()

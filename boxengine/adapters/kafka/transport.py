@@ -14,6 +14,7 @@ from boxengine.adapters.kafka.messages import Message, MessageEncoder
 from boxengine.adapters.kafka.pool import ProducerPool, Sender
 from boxengine.adapters.kafka.reasons import Answer
 from boxengine.adapters.serializers import Serializer, to_bytes
+from boxengine.adapters.serializers import loaded as loaded_serializer
 from boxengine.adapters.serializers import serializer as find_serializer
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
@@ -104,6 +105,7 @@ class KafkaTransport:
         yield "key", partial(encoder, topic="any", key=key)
         yield "bootstrap_servers", partial(demand_servers, {**servers, **config})
         yield "format", partial(demand_format, arguments.get("format", "plain"), transport="kafka")
+        yield "serializer", partial(loaded_serializer, arguments.get("serializer", "bytes"))
         if arguments.get("transactional"):
             yield "transactional_id", partial(_demand_id, arguments.get("transactional_id"))
         # These depend on one another: the message names the one that is wrong.

@@ -37,6 +37,10 @@ def comma_separated(value: object) -> object:
 
 
 Text = Annotated[str, BeforeValidator(demand_text), WithJsonSchema({"type": "string", "minLength": 1})]
+Token = Annotated[
+    str, BeforeValidator(lambda value: demand_text(value).strip()), WithJsonSchema({"type": "string", "minLength": 1})
+]
+"""What is put in from a file often ends in a line break, which nobody types and no header carries."""
 DottedPaths = Annotated[
     tuple[Text, ...],
     BeforeValidator(_one_or_more),

@@ -27,6 +27,13 @@ def problems(folder: Folder, transport: str, *, above: str = "") -> Mapping[str,
     return {}
 
 
+class Made:
+    """A serializer that only a worker may make."""
+
+    def __init__(self) -> None:
+        raise AssertionError("made while the configuration was read")
+
+
 @pytest.mark.parametrize(
     ("transport", "argument", "words"),
     [
@@ -57,6 +64,11 @@ def problems(folder: Folder, transport: str, *, above: str = "") -> Mapping[str,
         ("redis_stream: {stream: '{event}'}", "stream", "no item has 'event'"),
         ("redis_stream: {stream: s, maxlen: 0}", "maxlen", "must be at least 1"),
         ("redis_stream: {stream: s, url: 'http://r.example'}", "url", "expected redis://"),
+        ("file: {path: ''}", "path", "expected the name of a file"),
+        ("file: {path: 'items/'}", "path", "expected the name of a file"),
+        ("redis_stream: {stream: s, serializer: no.such}", "serializer", "expected bytes, json or a dotted path"),
+        ("http: {url: 'https://h.example', serializer: avro}", "serializer", "expected bytes, json or a dotted path"),
+        (f"kafka: {{topic: t, serializer: json.dump_it, {SERVERS}}}", "serializer", "expected bytes, json or a dotted"),
         ("log: {level: loud}", "level", "'loud' is unknown"),
     ],
 )
@@ -78,6 +90,7 @@ def test_what_could_not_work_is_reported_at_its_argument(
         ("http: {url: 'https://h.example', headers: {A: 1, B: 2.5, C: grün}, secret: [a, b]}", ""),
         ("redis_stream: {stream: 's.{event_name}', url: 'rediss://r.example'}", ""),
         ("file: {path: items.jsonl}", ""),
+        (f"redis_stream: {{stream: s, serializer: {__name__}.Made}}", ""),
         ("log: {level: DEBUG}", ""),
     ],
 )

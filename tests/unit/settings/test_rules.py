@@ -158,6 +158,27 @@ def test_what_is_probably_not_meant_is_a_notice_and_no_error(folder: Folder, box
     assert [(notice.file, notice.path) for notice in notices(settings)] == [("outbox.yml", path)]
 
 
+@pytest.mark.parametrize(
+    ("console", "path"),
+    [
+        ("{read_token: same, operate_token: same}", "console.read_token"),
+        ("{operate_token: t, trace_url: 'https://traces.example/{traceid}'}", "console.trace_url"),
+        ("{read_token: a, operate_token: b, trace_url: 'https://traces.example/{trace_id}'}", None),
+    ],
+)
+def test_a_console_that_gives_more_or_less_than_it_says_is_a_notice(
+    folder: Folder, console: str, path: str | None
+) -> None:
+    settings = folder.settings(f"console: {console}\noutbox_items: {{a_item: {{transports: {{log: }}}}}}")
+    assert [notice.path for notice in notices(settings)] == ([] if path is None else [path])
+
+
+def test_a_token_from_a_file_has_no_line_break(folder: Folder) -> None:
+    folder.environ |= {"OPERATE": "one\n", "READ": "two\r\n"}
+    console = folder.settings("console: {operate_token: '${OPERATE}', read_token: '${READ}'}").console
+    assert (console.operate_token, console.read_token) == ("one", "two")
+
+
 def test_a_section_without_boxes_is_a_notice_that_says_what_default_is_not(folder: Folder) -> None:
     settings = folder.settings(
         "default: {outbox_items: {a_item: {transports: {log: }}}}\ndevelopment: {bucket_size: 2}"
