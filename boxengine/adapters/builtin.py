@@ -1,4 +1,4 @@
-"""The transports that come with boxengine, by the short name a configuration uses."""
+"""The transports and sources that come with boxengine, by the short name a configuration uses."""
 
 from __future__ import annotations
 
@@ -15,3 +15,5 @@ BUILTIN_TRANSPORTS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Short name to dotted path; imported only where used, so a missing extra hurts nobody else."""
+SOURCE_CHECKS: Mapping[str, str] = MappingProxyType({"kafka": "boxengine.adapters.kafka.consumer_config.checks"})
+"""Short name to the dotted path of what looks at a source's arguments."""

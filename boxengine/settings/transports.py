@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType, ModuleType, NoneType, UnionType
@@ -74,7 +74,9 @@ def specify(transport: TransportSettings, settings: Settings, *, built_in: Mappi
         arguments = kafka_arguments(arguments, settings.kafka)
     build = _builder(found, transport.class_name, arguments)
     if name in built_in:
-        _examine(arguments, found)
+        mistakes = examined(arguments, getattr(found, "checks", None))
+        if mistakes:
+            raise Misconfigured(*mistakes)
     return TransportSpec(
         name=transport.name,
         build=build,
@@ -136,16 +138,13 @@ def _typed(arguments: Mapping[str, Any], transport: type) -> dict[str, Any]:
     return typed
 
 
-def _examine(arguments: Mapping[str, Any], transport: Any) -> None:
-    """Has a built-in transport look at arguments whose faults no type shows.
+Checks = Callable[[Mapping[str, Any]], Iterable[tuple[str | None, Callable[[], object]]]]
+"""Of the arguments of a built-in transport or source: pairs of an argument, and a call that raises ``BoxError`` if nothing could
+be made with it. These calls ask no server, read no file and need no optional package."""
 
-    Its ``checks(arguments)`` gives pairs: an argument, and a call that raises ``BoxError`` if the transport could not be made
-    with it. These calls ask no server, read no file and need no optional package.
 
-    Raises:
-        Misconfigured: with every fault.
-    """
-    checks = getattr(transport, "checks", None)
+def examined(arguments: Mapping[str, Any], checks: Checks | None) -> list[tuple[str | None, str]]:
+    """The faults of arguments that no type shows: each with its argument."""
     mistakes: list[tuple[str | None, str]] = []
     for argument, check in () if checks is None else checks(arguments):
         try:
@@ -154,8 +153,7 @@ def _examine(arguments: Mapping[str, Any], transport: Any) -> None:
             mistakes.append((argument, str(error)))
         except Exception as error:  # what a check does not foresee, the constructor would not either
             mistakes.append((argument, described(error)))
-    if mistakes:
-        raise Misconfigured(*mistakes)
+    return mistakes
 
 
 def _types(annotation: Any) -> frozenset[Any]:

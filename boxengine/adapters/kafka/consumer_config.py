@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
-from boxengine.adapters.kafka.config import is_on
+from boxengine.adapters.kafka.config import is_on, producer_config, without_consumer_settings
 from boxengine.errors import BoxError
 
 DEFAULTS: Mapping[str, Any] = {
@@ -29,6 +31,8 @@ OURS: Mapping[str, Any] = {
     "enable.auto.offset.store": False,
 }
 STATIC_MEMBER = "group.instance.id"
+DEAD_LETTER_TIMEOUT = timedelta(seconds=30)
+"""How long a dead letter has to reach its topic."""
 
 
 def consumer_config(
@@ -44,6 +48,40 @@ def consumer_config(
         BoxError: a setting under which messages would be lost, or never read.
     """
     own = dict(config or {})
+    demand_safe(own)
+    defaults = dict(DEFAULTS)
+    if own.get("group.protocol") == "consumer":
+        # In this protocol the broker assigns the partitions, and librdkafka refuses a client-side strategy.
+        del defaults["partition.assignment.strategy"]
+    merged = {**defaults, "bootstrap.servers": bootstrap_servers, "group.id": group, **own, **OURS}
+    if STATIC_MEMBER in own:
+        merged[STATIC_MEMBER] = f"{own[STATIC_MEMBER]}-{slot}"
+    return merged
+
+
+def checks(arguments: Mapping[str, Any]) -> Iterator[tuple[str | None, Callable[[], object]]]:
+    """What shows that a source could not read, or not bury; see ``boxengine.settings.transports``."""
+    config = arguments.get("config") or {}
+    yield "config", partial(demand_safe, config)
+    if "topic" in (arguments.get("dead_letter") or {}):
+        yield "dead_letter", partial(dead_letter_config, bootstrap_servers=None, config=config)
+
+
+def dead_letter_config(*, bootstrap_servers: str | None, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of a producer for a source's dead-letter topic.
+
+    Raises:
+        BoxError: as of ``producer_config``.
+    """
+    return producer_config(
+        bootstrap_servers=bootstrap_servers,
+        config=without_consumer_settings(config),
+        delivery_timeout=DEAD_LETTER_TIMEOUT,
+    )
+
+
+def demand_safe(own: Mapping[str, Any]) -> None:
+    """Raises ``BoxError`` if with these settings messages would be lost, or never read."""
     wrong = [
         f"{key} must be {str(value).lower()}" for key, value in OURS.items() if is_on(own.get(key, value)) != value
     ]
@@ -54,11 +92,3 @@ def consumer_config(
             "kafka: auto.offset.reset must be earliest or latest: with error, librdkafka reports a partition without a valid "
             "offset once, and then leaves it unread"
         )
-    defaults = dict(DEFAULTS)
-    if own.get("group.protocol") == "consumer":
-        # In this protocol the broker assigns the partitions, and librdkafka refuses a client-side strategy.
-        del defaults["partition.assignment.strategy"]
-    merged = {**defaults, "bootstrap.servers": bootstrap_servers, "group.id": group, **own, **OURS}
-    if STATIC_MEMBER in own:
-        merged[STATIC_MEMBER] = f"{own[STATIC_MEMBER]}-{slot}"
-    return merged

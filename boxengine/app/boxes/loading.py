@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from boxengine.adapters.builtin import BUILTIN_TRANSPORTS
+from boxengine.adapters.builtin import BUILTIN_TRANSPORTS, SOURCE_CHECKS
 from boxengine.app.boxes.boxes import Boxes
 from boxengine.settings import check_for_worker, load_and_resolve, load_for_creating
 
@@ -30,7 +30,13 @@ def load(path: Paths = None, env: str | None = None) -> Boxes:
     """
     found, cwd = _paths(path), Path.cwd()
     complete = partial(
-        load_and_resolve, found, env=env, environ=os.environ, cwd=cwd, builtin_transports=BUILTIN_TRANSPORTS
+        load_and_resolve,
+        found,
+        env=env,
+        environ=os.environ,
+        cwd=cwd,
+        builtin_transports=BUILTIN_TRANSPORTS,
+        source_checks=SOURCE_CHECKS,
     )
     return Boxes(load_for_creating(found, env=env, environ=os.environ, cwd=cwd), complete=complete)
 
@@ -48,6 +54,7 @@ def load_for_worker(path: Paths = None, env: str | None = None) -> Boxes:
             environ=os.environ,
             cwd=Path.cwd(),
             builtin_transports=BUILTIN_TRANSPORTS,
+            source_checks=SOURCE_CHECKS,
             rules=check_for_worker,
         )
     )

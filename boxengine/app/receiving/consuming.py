@@ -16,9 +16,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from boxengine.adapters.kafka.config import producer_config, without_consumer_settings
 from boxengine.adapters.kafka.consumer import SILENCE, KafkaSource
-from boxengine.adapters.kafka.consumer_config import consumer_config
+from boxengine.adapters.kafka.consumer_config import consumer_config, dead_letter_config
 from boxengine.adapters.kafka.dead_letters import DeadLetterTopic
 from boxengine.adapters.kafka.pool import ProducerPool
 from boxengine.adapters.sql.connecting.engine import connect as connect_database
@@ -46,8 +45,6 @@ TURN_LIMIT = timedelta(minutes=2)
 """A batch that takes longer counts as hung."""
 CLOSING_TIME = timedelta(seconds=10)
 """How long all consumers together have to commit and leave their groups."""
-DELIVERY_TIMEOUT = timedelta(seconds=30)
-"""How long a dead letter has to reach its topic."""
 
 
 class Consuming:
@@ -191,11 +188,7 @@ class Consuming:
 
     def _dead_letters(self, source: Source) -> DeadLetters:
         if source.dead_letter_topic is not None:
-            config = producer_config(
-                bootstrap_servers=source.bootstrap_servers,
-                config=without_consumer_settings(source.config),
-                delivery_timeout=DELIVERY_TIMEOUT,
-            )
+            config = dead_letter_config(bootstrap_servers=source.bootstrap_servers, config=source.config)
             topic = DeadLetterTopic(source.dead_letter_topic, config=config, producers=ProducerPool())
             self._dead_letter_topics.append(Closing(f"dead letter topic {source.dead_letter_topic}", topic.close))
             return topic

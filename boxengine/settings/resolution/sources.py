@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from boxengine.domain.message_template import MessageTemplate
 from boxengine.settings import rules, transports
+from boxengine.settings.names import load_object
 from boxengine.settings.origin import Path
 from boxengine.settings.resolution.named import Named
 from boxengine.settings.schema import Settings
+from boxengine.settings.transport_names import KAFKA
 
 OURS = frozenset(
     {
@@ -35,9 +37,13 @@ OURS = frozenset(
 class Sources:
     """The Kafka sources of all inbox boxes."""
 
-    def __init__(self, settings: Settings, named: Named) -> None:
+    def __init__(self, settings: Settings, named: Named, *, checks: Mapping[str, str]) -> None:
+        """Args:
+        checks: short name -> dotted path of what looks at a source's arguments.
+        """
         self._settings = settings
         self._named = named
+        self._checks = checks
 
     def all(self) -> dict[str, dict[str, Any]]:
         """See ``Resolved.sources``."""
@@ -48,9 +54,15 @@ class Sources:
                 if "bootstrap_servers" not in found[name]:
                     path = ("inbox_items", name, "source", "kafka", "bootstrap_servers")
                     self._named.report(path, "missing: expected here, or in kafka at the top level")
+                self._examine(("inbox_items", name, "source", "kafka"), found[name])
                 found[name] |= self._message_rules(("inbox_items", name, "source", "kafka"), found[name])
         self._named.found += rules.shared_topics(found)
         return found
+
+    def _examine(self, path: Path, arguments: Mapping[str, Any]) -> None:
+        checks = None if KAFKA not in self._checks else load_object(self._checks[KAFKA])
+        for argument, message in transports.examined(arguments, checks):
+            self._named.report((*path, argument) if argument else path, message)
 
     def _message_rules(self, path: Path, arguments: dict[str, Any]) -> dict[str, Any]:
         """What the item's attributes are worked out by; takes the keys for it out of the arguments."""

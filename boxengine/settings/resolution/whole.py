@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path as FilePath
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from boxengine.engine.delivering.pipeline import Middleware, Middlewares
@@ -22,8 +23,12 @@ from boxengine.settings.schema import MiddlewaresSettings, Settings
 if TYPE_CHECKING:
     from boxengine.ports import ErrorTracker
 
+NO_CHECKS: Mapping[str, str] = MappingProxyType({})
 
-def resolve(settings: Settings, *, builtin_transports: Mapping[str, str]) -> Resolved:
+
+def resolve(
+    settings: Settings, *, builtin_transports: Mapping[str, str], source_checks: Mapping[str, str] = NO_CHECKS
+) -> Resolved:
     """Imports everything the settings name by dotted path, the modules of ``app`` first.
 
     Strategies, middlewares and the error tracker are made here; transports only when the worker needs them.
@@ -31,11 +36,12 @@ def resolve(settings: Settings, *, builtin_transports: Mapping[str, str]) -> Res
     Args:
         settings: what ``load`` returned.
         builtin_transports: short name -> dotted path.
+        source_checks: likewise, of what looks at the arguments of a source.
 
     Raises:
         ConfigurationError: with every problem that was found.
     """
-    whole = _Whole(settings, builtin_transports)
+    whole = _Whole(settings, builtin_transports, source_checks)
     resolved = whole.run()
     if whole.named.found:
         raise ConfigurationError(loading.problems_of(whole.named.found, settings.origin))
@@ -49,6 +55,7 @@ def load_and_resolve(
     environ: Mapping[str, str],
     cwd: FilePath,
     builtin_transports: Mapping[str, str],
+    source_checks: Mapping[str, str] = NO_CHECKS,
     rules: Rules = rules.check,
 ) -> Resolved:
     """``load`` and ``resolve`` in one, so that wrong keys and unimportable classes are reported together.
@@ -57,7 +64,7 @@ def load_and_resolve(
         ConfigurationError: with every problem that was found.
     """
     examination = loading.examine(paths, env=env, environ=environ, cwd=cwd, rules=rules)
-    whole = _Whole(examination.settings, builtin_transports)
+    whole = _Whole(examination.settings, builtin_transports, source_checks)
     return _without_problems(whole, whole.run(), examination)
 
 
@@ -73,7 +80,7 @@ def load_for_creating(
         ConfigurationError: with every problem that was found.
     """
     examination = loading.examine(paths, env=env, environ=environ, cwd=cwd, needed=read_by_creators)
-    whole = _Whole(examination.settings, {})
+    whole = _Whole(examination.settings, {}, NO_CHECKS)
     return _without_problems(whole, whole.run_for_creating(), examination)
 
 
@@ -86,8 +93,11 @@ def _without_problems(whole: _Whole, resolved: Resolved, examination: loading.Ex
 
 
 class _Whole:
-    def __init__(self, settings: Settings, builtin_transports: Mapping[str, str]) -> None:
+    def __init__(
+        self, settings: Settings, builtin_transports: Mapping[str, str], source_checks: Mapping[str, str]
+    ) -> None:
         self._settings = settings
+        self._source_checks = source_checks
         self.named = Named()
         self._boxes = ItemBoxes(settings, self.named, builtin_transports=builtin_transports)
 
@@ -99,7 +109,7 @@ class _Whole:
             self._boxes.delivered(logs),
             self._middlewares(),
             self._error_tracker(),
-            Sources(self._settings, self.named).all(),
+            Sources(self._settings, self.named, checks=self._source_checks).all(),
             self._jobs(handlers=True),
             logs,
         )

@@ -1,4 +1,4 @@
-"""Arguments of built-in transports that could not work are found while the configuration is read, each at its key."""
+"""Arguments of built-in transports and sources that could not work are found while the configuration is read, each at its key."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from boxengine.adapters.builtin import BUILTIN_TRANSPORTS
+from boxengine.adapters.builtin import BUILTIN_TRANSPORTS, SOURCE_CHECKS
 from boxengine.errors import ConfigurationError
 from boxengine.settings import resolve
 from tests.unit.settings.folder import Folder
@@ -119,3 +119,26 @@ def test_a_header_from_a_variable_that_no_receiver_would_take_is_reported_withou
     assert list(found) == ["headers"]
     assert words in found["headers"]
     assert value not in found["headers"]
+
+
+@pytest.mark.parametrize(
+    ("source", "argument", "words"),
+    [
+        ("config: {enable.auto.commit: true}", "config", "enable.auto.commit must be false"),
+        ("config: {auto.offset.reset: error}", "config", "must be earliest or latest"),
+        ("config: {acks: 0}, dead_letter: {topic: lost}", "dead_letter", "nothing could count as delivered"),
+        ("config: {acks: 0, auto.offset.reset: latest}", None, ""),
+    ],
+)
+def test_what_a_source_could_not_work_with_is_reported_at_its_key(
+    folder: Folder, source: str, argument: str | None, words: str
+) -> None:
+    kafka = f"{{topics: t, group: g, {SERVERS}, {source}}}"
+    settings = folder.settings(f"inbox_items: {{a_item: {{transports: {{log: }}, source: {{kafka: {kafka}}}}}}}")
+    found: dict[str, str] = {}
+    try:
+        resolve(settings, builtin_transports=BUILTIN_TRANSPORTS, source_checks=SOURCE_CHECKS)
+    except ConfigurationError as error:
+        found = {each.path: each.message for each in error.problems}
+    assert list(found) == ([] if argument is None else [f"inbox_items.a_item.source.kafka.{argument}"])
+    assert all(words in message for message in found.values())
