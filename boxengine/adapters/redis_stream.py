@@ -61,6 +61,7 @@ class RedisStreamTransport:
         serializer: str | Serializer = "json",
     ) -> None:
         _demand_length(maxlen)
+        _demand_time(timeout)
         self._stream = _template(stream)
         self._maxlen = maxlen
         self._approximate = approximate
@@ -71,6 +72,7 @@ class RedisStreamTransport:
     def checks(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[], object]]]:
         """What shows that an argument is wrong before the transport is made; see ``boxengine.settings.transports``."""
         yield "stream", partial(_template, arguments["stream"])
+        yield "timeout", partial(_demand_time, arguments.get("timeout", TIMEOUT))
         yield "maxlen", partial(_demand_length, arguments.get("maxlen"))
         yield "serializer", partial(loaded_serializer, arguments.get("serializer", "json"))
         if "url" in arguments:
@@ -139,6 +141,11 @@ class RedisStreamTransport:
 def _demand_length(maxlen: int | None) -> None:
     if maxlen is not None and maxlen < 1:
         raise BoxError("redis_stream: maxlen must be at least 1")
+
+
+def _demand_time(seconds: float) -> None:
+    if seconds <= 0:
+        raise BoxError("redis_stream: timeout must be more than 0 seconds")
 
 
 def _template(stream: str) -> ItemTemplate:

@@ -90,8 +90,8 @@ class HttpTransport(Withholding):
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        if concurrency < 1 or timeout <= 0:
-            raise BoxError("http: concurrency must be at least 1, timeout more than 0 seconds")
+        _demand_concurrency(concurrency)
+        _demand_time(timeout)
         self._endpoint = Endpoint(
             url,
             method=method,
@@ -124,6 +124,8 @@ class HttpTransport(Withholding):
         yield "method", partial(method_of, arguments.get("method", "POST"))
         yield "headers", partial(_own_headers, arguments.get("headers"))
         yield "secret", partial(_signer, arguments.get("secret"))
+        yield "concurrency", partial(_demand_concurrency, arguments.get("concurrency", 1))
+        yield "timeout", partial(_demand_time, arguments.get("timeout", 1))
         yield "content_type", partial(_demand_sendable, arguments.get("content_type", ""))
         yield "format", partial(demand_format, arguments.get("format", "plain"), transport="http")
         yield "serializer", partial(loaded_serializer, arguments.get("serializer", "json"))
@@ -247,6 +249,16 @@ def _own_headers(headers: Mapping[str, object] | None) -> dict[str, str]:
         return of_the_configuration(headers or {})
     except ValueError as error:
         raise BoxError(f"http: {error}") from error
+
+
+def _demand_concurrency(concurrency: int) -> None:
+    if concurrency < 1:
+        raise BoxError("http: concurrency must be at least 1")
+
+
+def _demand_time(seconds: float) -> None:
+    if seconds <= 0:
+        raise BoxError("http: timeout must be more than 0 seconds")
 
 
 def _demand_sendable(content_type: str) -> None:
