@@ -182,7 +182,7 @@ class Creator:
         """The name as text. A member of an enumeration is left to a column of that type."""
         if _is_no_name(name):
             raise self._no_name("event_name", name, position)
-        return str(name) if isinstance(name, int | UUID) and not isinstance(name, Enum) else name
+        return str(name) if isinstance(name, int | float | UUID) and not isinstance(name, Enum) else name
 
     def _dedup_key(self, key: Any, position: int) -> str:
         """The key as text: a database compares a text with a number wrongly, or not at all."""
@@ -286,9 +286,7 @@ def _is_no_name(given: object) -> bool:
     """Whether it is of a kind whose text names nothing, such as ``True``, ``b'42'`` or ``<Order object at 0x7f...>``."""
     if type(given) in _NAMES:
         return False
-    if isinstance(given, bool | float | bytes | bytearray | memoryview | Mapping | list | AbstractSet) or unfinished(
-        given
-    ):
+    if isinstance(given, bool | bytes | bytearray | memoryview | Mapping | list | AbstractSet) or unfinished(given):
         return True
     kind = type(given)
     return kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__

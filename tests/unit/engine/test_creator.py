@@ -178,7 +178,7 @@ class Ulid(Order):
 
 
 @pytest.mark.parametrize(
-    "given", [True, 1.5, b"42", bytearray(b"42"), ["a"], {"a": 1}, {1}, Order()], ids=lambda each: type(each).__name__
+    "given", [True, b"42", bytearray(b"42"), ["a"], {"a": 1}, {1}, Order()], ids=lambda each: type(each).__name__
 )
 @pytest.mark.parametrize("name", ["event_key", "event_name", "dedup_key"])
 def test_what_is_no_name_is_not_stored_as_its_repr(name: str, given: Any) -> None:
@@ -196,10 +196,11 @@ def test_names_are_stored_as_text(name: str, given: Any) -> None:
     assert desk.table.rows[0][name] == str(given)
 
 
-def test_an_event_key_may_be_an_object_with_a_text_of_its_own() -> None:
+@pytest.mark.parametrize("given", [Ulid(), 1.5], ids=str)
+def test_an_event_key_may_be_an_object_with_a_text_of_its_own(given: object) -> None:
     desk = Desk()
-    desk.creator.create(None, attributes(event_key=Ulid()))
-    assert desk.table.rows[0]["event_key"] == "01J0000000"
+    desk.creator.create(None, attributes(event_key=given))
+    assert desk.table.rows[0]["event_key"] == str(given)
 
 
 def test_a_coroutine_that_was_not_awaited_is_no_key() -> None:
