@@ -13,6 +13,9 @@ from boxengine.domain.cron import Cron
 
 KEY = "cron"
 """The prefix of scheduled jobs' idempotency keys."""
+LEAST_GRACE = timedelta(seconds=5)
+"""A worker looks a moment after a run's time, and may wait for another that looks as well. With no grace at all, every run would
+be missed wherever the delay counts."""
 
 
 class Misfire(StrEnum):
@@ -38,7 +41,7 @@ class Schedule:
     misfire: Misfire = Misfire.ONCE
     misfire_limit: int = 100
     misfire_grace: timedelta = timedelta(seconds=60)
-    """A run that is created with at most this delay counts as on time."""
+    """A run that is created with at most this delay counts as on time; see ``grace``."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """The attributes of the created jobs, other than their task."""
 
@@ -46,6 +49,11 @@ class Schedule:
     def rule(self) -> str:
         """Identifies the rule: while it is unchanged, the schedule is the same."""
         return f"{self.cron.text} {self.zone_name}"
+
+    @property
+    def grace(self) -> timedelta:
+        """The delay with which a run still counts as on time."""
+        return max(LEAST_GRACE, self.misfire_grace)
 
     def next_after(self, moment: datetime) -> datetime:
         """The next run, in UTC."""
@@ -58,7 +66,7 @@ class Schedule:
             handled_until: runs up to this moment have been created or skipped.
         """
         found = list(islice(self.cron.latest(handled_until, now, self.zone), self.misfire_limit))[::-1]
-        on_time = [each for each in found if each >= now - self.misfire_grace]
+        on_time = [each for each in found if each >= now - self.grace]
         match self.misfire:
             case Misfire.SKIP:
                 return on_time

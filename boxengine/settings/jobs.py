@@ -31,7 +31,7 @@ class ScheduleSettings(Section):
     misfire: MisfireKind = Misfire.ONCE
     """Runs whose time came while no worker was there: ``skip`` leaves them out, ``once`` creates the latest, ``all`` all."""
     misfire_grace: SecondsOrZero = timedelta(seconds=60)
-    """A run that is created no later than this is on time."""
+    """A run that is created no later than this is on time; less than five seconds count as five."""
     misfire_limit: Count = 100
     """Runs that are made up for at once, at most; earlier ones are left out."""
     args: Any = None

@@ -49,7 +49,7 @@ class Scheduler:
             made[:] = [self._job(schedule, run) for run in schedule.due(handled_until, now)]
             return made
 
-        now = self._store.fire(self._box, schedule.name, schedule.rule, runs, grace=schedule.misfire_grace)
+        now = self._store.fire(self._box, schedule.name, schedule.rule, runs, grace=schedule.grace)
         if made:
             self._ring()
         if now is None:

@@ -6,10 +6,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.jobs import MemoryJobs
+from boxengine.adapters.memory.schedules import MemorySchedules
 from boxengine.domain.cron import Cron
+from boxengine.domain.jobs import JobBox
 from boxengine.domain.schedules import Misfire, Schedule, scheduled_at
+from boxengine.engine.jobs.create import JobChecks
+from boxengine.engine.jobs.scheduler import Scheduler
+from boxengine.ports.jobs import JobFilter
 
 NOON = datetime(2026, 1, 10, 12, 0, tzinfo=UTC)
+BOX = JobBox(name="report_job", table="report_jobs")
 
 
 def due(misfire: Misfire, *, last: datetime, now: datetime, cron: str = "0 * * * *", limit: int = 100) -> list[str]:
@@ -37,6 +45,38 @@ def test_missed_runs_are_left_out_or_made_up_for(misfire: Misfire, expected: lis
 
 def test_a_run_that_is_on_time_stands_for_those_that_were_missed() -> None:
     assert due(Misfire.ONCE, last=NOON - timedelta(hours=4), now=NOON + timedelta(seconds=9)) == ["10 12:00"]
+
+
+@pytest.mark.parametrize("misfire", Misfire)
+def test_a_run_is_not_missed_by_the_moment_that_a_look_takes_even_without_a_grace(misfire: Misfire) -> None:
+    schedule = Schedule(
+        name="hourly", cron=Cron.parse("@hourly"), task="t", misfire=misfire, misfire_grace=timedelta(0)
+    )
+    assert schedule.due(NOON - timedelta(minutes=30), NOON + timedelta(milliseconds=50)) == [NOON]
+
+
+def test_no_run_is_lost_without_a_grace_while_workers_with_an_old_and_a_new_rule_take_turns() -> None:
+    clock = ManualClock(NOON - timedelta(minutes=30))
+    jobs = MemoryJobs(clock)
+    store = MemorySchedules(jobs, clock)
+    old, new = (
+        Scheduler(
+            BOX,
+            [Schedule(name="hourly", cron=Cron.parse(rule), task="report", misfire_grace=timedelta(0))],
+            store=store,
+            checks=JobChecks(BOX, tasks=["report"]),
+        )
+        for rule in ("0 * * * *", "5 * * * *")
+    )
+    pauses = {old: timedelta(0), new: timedelta(0)}
+    while clock.now() < NOON + timedelta(minutes=30):
+        worker = min(pauses, key=lambda each: pauses[each])
+        passed = pauses[worker]
+        clock.advance(passed + timedelta(milliseconds=1))
+        pauses = {each: max(timedelta(0), pause - passed) for each, pause in pauses.items()}
+        pauses[worker] = worker.turn()
+    made = [scheduled_at(job["idempotency_key"]) for job in jobs.list(BOX, JobFilter(), limit=10)]
+    assert made == [NOON + timedelta(minutes=5), NOON]
 
 
 def test_of_many_missed_runs_the_latest_are_made_up_for() -> None:
