@@ -24,14 +24,13 @@ from boxengine.cli.context import (
 from boxengine.cli.job_status import JobLook
 from boxengine.cli.status_view import COUNTED, view
 from boxengine.domain.item import rfc3339
-from boxengine.errors import QueueUnavailable, StoreUnavailable
+from boxengine.errors import StoreUnavailable
 from boxengine.ports import Count, OpenCircuit, WorkerInfo, Workers
 
 if TYPE_CHECKING:
     from boxengine.adapters.sql.jobs.store import SqlJobs
     from boxengine.app.boxes import Boxes
     from boxengine.app.overview import BoxView, Lookout
-    from boxengine.app.servers.connected import Servers
 
 
 def status(
@@ -66,7 +65,7 @@ def status(
     look = _Look(
         Lookout(servers, wanted, auto_disabled=auto_disabled, exact=exact) if wanted else None,
         None if store is None else JobLook(store, of_jobs, auto_disabled=auto_disabled, exact=exact),
-        _fleets(boxes, servers, store),
+        None if store is None else _workers_of_jobs(boxes, store),
     )
     try:
         if not watch:
@@ -114,13 +113,13 @@ def _watch(look: _Look, wait: Callable[[float], bool], interval: float, *, as_js
 class _Look:
     """Takes looks at the boxes; each gives one row per box."""
 
-    def __init__(self, lookout: Lookout | None, jobs: JobLook | None, fleets: Sequence[Workers]) -> None:
+    def __init__(self, lookout: Lookout | None, jobs: JobLook | None, of_jobs: Workers | None) -> None:
         """Args:
-        fleets: where workers that run long jobs announce themselves.
+        of_jobs: the workers that run long jobs; None: there are no such boxes.
         """
         self._lookout = lookout
         self._jobs = jobs
-        self._fleets = fleets
+        self._of_jobs = of_jobs
         self.problems: list[str] = []
         """The problems of the last look; ``hints`` are of the last look, too."""
         self.hints: list[str] = []
@@ -144,25 +143,16 @@ class _Look:
 
     def _living(self) -> list[WorkerInfo] | None:
         """The known workers that run long jobs; None: the database does not answer."""
-        living = list[WorkerInfo]()
-        for fleet in self._fleets:
-            try:
-                living += fleet.living()
-            except QueueUnavailable:
-                continue  # told of with the other boxes; long jobs need no Redis
-            except StoreUnavailable:
-                return None  # told of with the counts
-        return living
+        try:
+            return [] if self._of_jobs is None else self._of_jobs.living()
+        except StoreUnavailable:
+            return None  # told of with the counts
 
 
-def _fleets(boxes: Boxes, servers: Servers, store: SqlJobs | None) -> list[Workers]:
-    """A worker that runs long jobs beside other boxes announces itself where these do, which needs Redis anyway."""
-    if store is None:
-        return []
+def _workers_of_jobs(boxes: Boxes, store: SqlJobs) -> Workers:
     from boxengine.adapters.sql.jobs.workers import SqlJobWorkers  # noqa: PLC0415 - see Globals.boxes
 
-    of_jobs = SqlJobWorkers(store, [pipeline.box for pipeline in boxes.resolved.jobs.values()])
-    return [servers.workers, of_jobs] if boxes.resolved.pipelines else [of_jobs]
+    return SqlJobWorkers(store, [pipeline.box for pipeline in boxes.resolved.jobs.values()])
 
 
 def _those_of(job_box: str, workers: Sequence[WorkerInfo] | None) -> list[dict[str, Any]] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from boxengine.app.assembly.announcing import announced
@@ -17,7 +17,9 @@ from boxengine.engine.running.heartbeat import Heartbeat
 from boxengine.engine.running.recorder import Recorder
 from boxengine.engine.running.table_watch import TableWatch
 from boxengine.engine.running.worker import Loop
-from boxengine.ports import events
+from boxengine.ports import Engagement, events
+
+_LATE = "the database does not answer in time for the stop; the worker is listed for half a minute more"
 
 
 class Housekeeping:
@@ -27,6 +29,7 @@ class Housekeeping:
         self._ground = ground
         self._recorder = recorder
         self._heartbeat = self._make_heartbeat(delivering, jobs)
+        self._job_heartbeats = job_heartbeats(ground, jobs, at_work=self._at_work(delivering, jobs))
         self._backlog = self._make_backlog()
 
     def loops(self) -> list[Loop]:
@@ -36,6 +39,7 @@ class Housekeeping:
         measuring = [ground.loops.make("backlog", self._backlog.turn)] if ground.settings.metrics.enabled else []
         return [
             ground.loops.make("heartbeat", self._heartbeat.turn),
+            *(ground.loops.make("job-heartbeat", each.turn) for each in self._job_heartbeats),
             ground.loops.make("recorder", self._recorder.turn),
             ground.loops.make("tables", TableWatch(ground.servers.store, outages=ground.outages).turn),
             *self._bounding(),
@@ -44,10 +48,11 @@ class Housekeeping:
         ]
 
     def release(self) -> list[Closing]:
-        """Gives up everything that it holds in Redis."""
+        """Gives up everything that it holds in Redis, and its entries beside the jobs."""
         return [
             left_in_redis("the backlog's leases", self._backlog.release),
             left_in_redis("the worker's entry", self._heartbeat.withdraw),
+            *withdrawals(self._job_heartbeats),
             Closing(
                 "the last seconds of the history",
                 self._recorder.flush,
@@ -62,10 +67,13 @@ class Housekeeping:
             announced(ground, jobs),
             circuits=lambda: [circuit for delivery in deliveries.values() for circuit in delivery.open_circuits()],
             tell=lambda circuit: ground.observer.see(events.CircuitOpen(deliveries[circuit.box].box, circuit)),
-            at_work=lambda: [*delivering.processor.at_work.engagements(), *jobs.at_work()],
+            at_work=self._at_work(delivering, jobs),
             database=ground.servers.store.identity,
             beside=lambda worker, boxes: ground.observer.see(events.NamesTwice(worker, boxes)),
         )
+
+    def _at_work(self, delivering: Delivering, jobs: JobLoops) -> Callable[[], Sequence[Engagement]]:
+        return lambda: [*delivering.processor.at_work.engagements(), *jobs.at_work()]
 
     def _bounding(self) -> list[Loop]:
         boxes = [box for box in self._ground.boxes if self._ground.servers.store.bounded(box)]
@@ -101,6 +109,16 @@ class Housekeeping:
             partitions=self._ground.servers.store,
         )
         return self._ground.loops.make("retention", retention.turn, limit=timedelta(hours=1), interrupt=retention.stop)
+
+
+def job_heartbeats(ground: Ground, jobs: JobLoops, *, at_work: Callable[[], Sequence[Engagement]]) -> list[Heartbeat]:
+    """Announce the worker in its job boxes. Those who look at them need no Redis, and may know no other boxes."""
+    return [Heartbeat(fleet, announced(ground, jobs), at_work=at_work) for fleet in jobs.fleets]
+
+
+def withdrawals(heartbeats: Sequence[Heartbeat]) -> list[Closing]:
+    """The end of these announcements."""
+    return [Closing("the worker's entry beside the jobs", each.withdraw, late=_LATE) for each in heartbeats]
 
 
 def left_in_redis(what: str, release: Callable[[], object]) -> Closing:

@@ -6,11 +6,10 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from boxengine.app.assembly.announcing import announced
 from boxengine.app.assembly.choosing import AS_CONFIGURED, Choices, chosen_jobs, is_coordinated
 from boxengine.app.assembly.delivering import Delivering
 from boxengine.app.assembly.ground import Ground
-from boxengine.app.assembly.housekeeping import Housekeeping, left_in_redis
+from boxengine.app.assembly.housekeeping import Housekeeping, job_heartbeats, left_in_redis, withdrawals
 from boxengine.app.assembly.polling import Polling
 from boxengine.app.running.loops import JobLoops
 from boxengine.app.servers.connected import Servers
@@ -19,14 +18,12 @@ from boxengine.engine.jobs.bells import Bells
 from boxengine.engine.jobs.listener import JobListener
 from boxengine.engine.running.closing import Closing
 from boxengine.engine.running.health import Health
-from boxengine.engine.running.heartbeat import Heartbeat
 from boxengine.engine.running.recorder import Recorder
 from boxengine.engine.running.worker import Loop, Worker
 from boxengine.ports import Observer, Service, Tracer
 from boxengine.settings import Resolved
 
 logger = logging.getLogger("boxengine.worker")
-_LATE = "the database does not answer in time for the stop; the worker is listed for half a minute more"
 
 
 def health(servers: Servers, *, coordinated: bool = True, **options: Any) -> Health:
@@ -100,7 +97,7 @@ def _worker(ground: Ground, services: Sequence[Service]) -> Worker:
 def _worker_of_jobs(ground: Ground, services: Sequence[Service]) -> Worker:
     """A worker for long jobs only, which need no Redis."""
     jobs = _jobs(ground)
-    heartbeats = [Heartbeat(fleet, announced(ground, jobs), at_work=jobs.at_work) for fleet in jobs.fleets]
+    heartbeats = job_heartbeats(ground, jobs, at_work=jobs.at_work)
     sources = list(jobs.sources)
     if ground.servers.wakeups is not None and ground.settings.job_wakeup_in_force != "none":
         sources.append(ground.loops.make("listener", JobListener(ground.servers.wakeups, ground.bells.ring).turn))
@@ -109,11 +106,11 @@ def _worker_of_jobs(ground: Ground, services: Sequence[Service]) -> Worker:
         processors=jobs.processors,
         housekeeping=[
             _loop_watch(ground),
-            *(ground.loops.make("heartbeat", each.turn) for each in heartbeats),
+            *(ground.loops.make("job-heartbeat", each.turn) for each in heartbeats),
             *jobs.housekeeping,
         ],
         services=services,
-        release=[*(Closing("the worker's entry", each.withdraw, late=_LATE) for each in heartbeats), *jobs.release],
+        release=[*withdrawals(heartbeats), *jobs.release],
         close=[[_loop_closing(ground)], jobs.close, *ground.servers.closings()],
         error_tracker=ground.track,
         health=ground.health,

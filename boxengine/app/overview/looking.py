@@ -177,7 +177,7 @@ class Lookout:
         inspector: finds what holds items back; without it the look leaves that out.
         alarms: the remarks about the servers that people should see.
         jobs: looks at the boxes of long jobs; also returns the outages.
-        job_workers: the living workers that run long jobs alone.
+        job_workers: the living workers that run long jobs, also those that deliver items.
         exact: counts every row, however long that takes.
         """
         self._sources = sources
@@ -204,14 +204,15 @@ class Lookout:
         views = tuple(self._view(box, asked, workers, pauses, lately.get(box.name)) for box in self._boxes)
         jobs, outages = self._sparing.ask((_JOBS, "counts"), self._jobs)
         unknown = workers is None or (of_jobs is None and not self._boxes)
-        both = None if workers is None or of_jobs is None else (*workers, *of_jobs)
         counted_at = self._of_another_time(self._sparing.age((_JOBS, "counts")))
-        jobs = tuple(replace(with_workers(view, _working_on(view.box, both)), counted_at=counted_at) for view in jobs)
+        jobs = tuple(
+            replace(with_workers(view, _working_on(view.box, of_jobs)), counted_at=counted_at) for view in jobs
+        )
         asked.outages += [outage for outage in outages if outage not in asked.outages]
         return Overview(
             taken_at=sources.clock.now(),
             boxes=views,
-            workers=None if unknown else (*(workers or ()), *(of_jobs or ())),
+            workers=None if unknown else _each_once(workers or (), of_jobs or ()),
             outages=tuple(asked.outages),
             hints=tuple(_hints(views)),
             problems=_all_problems(views, jobs, asked.outages, self._sparing.ask((_SERVERS, "alarms"), self._alarms)),
@@ -361,6 +362,12 @@ def _told_of_table(box: Box, broken: str) -> str:
     return broken if box.name in broken else f"box {box.name}: {broken}"
 
 
+def _each_once(first: Sequence[WorkerInfo], second: Sequence[WorkerInfo]) -> tuple[WorkerInfo, ...]:
+    """A worker that is in both is the one of the first."""
+    known = {worker.id for worker in first}
+    return (*first, *(worker for worker in second if worker.id not in known))
+
+
 def _working_on(box: JobBox, workers: Sequence[WorkerInfo] | None) -> tuple[WorkerInfo, ...] | None:
     return None if workers is None else tuple(worker for worker in workers if box.name in worker.job_boxes)
 
@@ -383,7 +390,7 @@ def _all_problems(
     idle = [problem for view in views for problem in view.problems if problem.kind == NO_WORKER]
     together = len(idle) == len(views) > 1
     if together:
-        job_workers = {worker.id for view in jobs for worker in view.workers or ()}
+        job_workers = {worker.id for view in jobs for worker in view.workers or () if not worker.boxes}
         found.append(nobody_works([view.counts.pending for view in views if view.counts], job_workers=len(job_workers)))
     found += [each for view in views for each in view.problems if not (together and each.kind == NO_WORKER)]
     found += [each for view in jobs for each in view.problems]

@@ -65,4 +65,4 @@ class JobLoops:
     at_work: Callable[[], Sequence[Engagement]] = tuple
     """Returns what the threads are at."""
     fleets: Sequence[Workers] = ()
-    """Where a worker of these boxes alone announces itself; empty without boxes."""
+    """Where a worker of these boxes announces itself, whatever else it does; empty without boxes."""

@@ -1,4 +1,4 @@
-"""Workers that run long jobs alone announce themselves in the database, without Redis."""
+"""Workers that run long jobs announce themselves in the database, so that those who look need no Redis."""
 
 from __future__ import annotations
 
@@ -84,6 +84,27 @@ def test_what_others_write_there_is_no_worker(fleet: JobFleet) -> None:
     for strange in ("[]", "7", '{"id": 1}', "null"):
         fleet.run(f"INSERT INTO fleet_jobs_events (job_id, kind, payload) VALUES (-1, 'worker', '{strange}')")
     assert [worker.id for worker in fleet.workers.living()] == ["c3"]
+
+
+def test_a_worker_of_both_kinds_is_seen_without_redis_and_by_those_who_know_its_job_boxes_alone(
+    tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
+    project, of_worker = Project(tmp_path, database=postgres_url, redis=redis_url), tmp_path / "worker.yml"
+    both = f'database: {{url: "{postgres_url}"}}\n{JOBS}\noutbox_items: {{mail_item: {{transports: {{log: {{}}}}}}}}\n'
+    of_worker.write_text(f'redis: {{url: "{redis_url}"}}\n{both}')
+    project.call("--config", str(of_worker), "db", "create")
+
+    def listed(config: str) -> list[dict[str, Any]]:
+        project.config.write_text(config)
+        (row,) = json.loads(project.call("status", "report_job", "--json"))
+        return list(row["workers"])
+
+    with boxengine.running(of_worker):
+        jobs_alone = f'database: {{url: "{postgres_url}"}}\n{JOBS}'
+        eventually(lambda: len(listed(jobs_alone)) == 1)
+        (worker,) = listed(f'redis: {{url: "{NO_REDIS}"}}\n{both}')
+        assert worker["pid"] == os.getpid()
+    assert listed(jobs_alone) == []
 
 
 def test_status_lists_a_worker_of_job_boxes_alone_while_it_lives(tmp_path: Path, postgres_url: str) -> None:

@@ -341,6 +341,24 @@ def test_where_jobs_wait_and_none_runs_the_advice_says_whether_a_worker_lives(jo
     assert box["workers"] == ["w"]
 
 
+def test_a_worker_of_both_kinds_is_listed_once(job_console: Console) -> None:
+    servers, office = job_console.servers, job_console.app.state.site.office
+    worker = WorkerInfo(
+        id="w",
+        host="h",
+        pid=1,
+        boxes=("order_outbox_item",),
+        threads=2,
+        started_at=servers.clock.now(),
+        job_boxes=("report_job",),
+    )
+    for announced_in in (servers.workers, office.workers):
+        announced_in.announce(worker, ttl=timedelta(minutes=1))
+    overview = job_console.client().get("/api/overview").json
+    assert [each["id"] for each in overview["workers"]] == ["w"]
+    assert [box["workers"] for box in overview["jobs"]] == [["w"]]
+
+
 @pytest.fixture(params=["postgresql", "mysql"])
 def two_job_boxes(request: pytest.FixtureRequest, make_console: Callable[..., Console]) -> Console:
     """A console with two boxes of long jobs; the tables of the second one are not there yet."""
