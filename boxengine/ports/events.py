@@ -295,6 +295,16 @@ class OutageBegan:
 
 
 @dataclass(frozen=True, slots=True)
+class OutageLasts:
+    """Something still does not work. Reported at every further try."""
+
+    what: str
+    _: KW_ONLY
+    seconds: float
+    """How long it has been out."""
+
+
+@dataclass(frozen=True, slots=True)
 class OutageEnded:
     """Something that had failed works again."""
 
@@ -346,6 +356,7 @@ Event = (
     | MessagesStored
     | Lagging
     | OutageBegan
+    | OutageLasts
     | OutageEnded
     | CoordinatorSlow
     | CoordinatorQuick

@@ -145,7 +145,7 @@ SIDE_BY_SIDE = (
     ),
     Cause(
         "a table has been renamed",
-        frozenset({"OutboxFetchErrors"}),
+        frozenset({"OutboxFetchErrors", "BoxWorkerOutageLasts"}),
         rename("renamed_items", "gone_items"),
         rename("gone_items", "renamed_items"),
     ),

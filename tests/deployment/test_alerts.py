@@ -210,6 +210,19 @@ CASES = [
         labels={"what": "database"},
     ),
     Case(
+        "BoxWorkerOutageLasts",  # it began once, and is met at each try of retention; transports have an alert of their own
+        {
+            **MEASURED,
+            'box_worker_outages_total{what="retention of order_outbox_item"}': "_x2 1x60",
+            'box_worker_outage_seconds{what="retention of order_outbox_item"}': "_x2 0x9 600x9 1200x9 0x30",
+            'box_worker_outage_seconds{what="transport kafka of order_outbox_item"}': "0+60x60",
+        },
+        quiet=14,
+        rings=18,
+        stopped=33,
+        labels={"what": "retention of order_outbox_item"},
+    ),
+    Case(
         "BoxWorkerCircuitOpen",
         {**MEASURED, f'box_worker_circuit_open{{{BOX}, transport="kafka"}}': "0x3 1x20 0x20"},
         quiet=12,

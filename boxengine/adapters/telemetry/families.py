@@ -47,6 +47,9 @@ PARTITION = (*BOX, "partition")
 SOURCE = (*BOX, "topic", "partition")
 MEASURED = 60.0
 """Four times the interval at which backlogs and lags are looked at."""
+TRIED = 1800.0
+"""Three times the longest pause before something that failed is tried again, that of retention. What nobody tries any more, such
+as a transport without items, is not known to be out."""
 COUNTED = 180.0
 """Three times the interval at which stranded items are counted."""
 
@@ -190,6 +193,12 @@ THROTTLING_RUNTIME = _histogram(
 )
 WAIT_RUNTIME = _histogram("box_worker_job_wait_seconds", BOX, "Time a processor thread waited for jobs.", _RUNTIME)
 OUTAGES = _counter("box_worker_outages", ("what",), "Times a server, a box or a loop stopped working.")
+OUTAGE = _gauge(
+    "box_worker_outage_seconds",
+    ("what",),
+    "How long a server, a box or a loop had not worked when it was last tried; 0: it works again.",
+    lifetime=TRIED,
+)
 
 CONSUMED = _counter("box_consumer_messages", SOURCE, "Messages stored for good, duplicates and dead letters included.")
 DUPLICATES = _counter("box_consumer_duplicates", SOURCE, "Messages whose item was there already.")

@@ -140,15 +140,14 @@ class PrometheusObserver:
                 self._lagging(event)
             case events.OutageBegan():  # its reason is not a label, as above
                 self._add({(families.OUTAGES.name, event.what): 1})
+                self._put({(families.OUTAGE.name, event.what): 0.0})
+            case events.OutageLasts():
+                self._put({(families.OUTAGE.name, event.what): event.seconds})
+            case events.OutageEnded():
+                self._put({(families.OUTAGE.name, event.what): 0.0})
             case JobEnded() | JobsReaped() | JobLoad():
                 self._jobs.see(event)
-            case (
-                events.RetentionHeld()
-                | events.KeptBack()
-                | events.OutageEnded()
-                | events.CoordinatorSlow()
-                | events.CoordinatorQuick()
-            ):
+            case events.RetentionHeld() | events.KeptBack() | events.CoordinatorSlow() | events.CoordinatorQuick():
                 pass
             case events.NamesTwice():  # the log and the doctor say it; how often they say so means nothing
                 pass

@@ -48,11 +48,12 @@ class Outages:
         with self._lock:
             # A single conflict of transactions is normal: the next try succeeds, so nobody is told.
             passing = isinstance(error, StoreConflict) and what not in self._since
-            first = what not in self._told and not passing
+            told = what in self._told
+            first = not told and not passing
             if first:
                 self._told.add(what)
-            self._last[what] = self._clock.monotonic()
-            self._since.setdefault(what, self._last[what])
+            self._last[what] = now = self._clock.monotonic()
+            since = self._since.setdefault(what, now)
             pause = min(LONGEST_PAUSE, max(SHORTEST_PAUSE, 2 * self._pauses.get(what, 0.0)))
             self._pauses[what] = pause
         reason = text_of(error) or type(error).__name__
@@ -61,6 +62,8 @@ class Outages:
             if not isinstance(error, Unavailable | SchemaMismatch):
                 # Only bugs need a traceback. For a server that is down or a missing table the event above says enough.
                 self._track(error, what=what)
+        elif told:
+            self._observer.see(events.OutageLasts(what, seconds=now - since))
         if box is not None:
             self._observer.see(events.FetchFailed(box, reason))
         if needed:

@@ -30,7 +30,7 @@ from boxengine.engine.running.worker import Loop, Worker
 from boxengine.engine.timing import TIMING
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock, Hold
-from boxengine.ports.events import Event, OutageBegan, OutageEnded
+from boxengine.ports.events import Event, OutageBegan, OutageEnded, OutageLasts
 from tests.eventually import eventually
 from tests.unit.engine.bench import make_box
 
@@ -43,11 +43,15 @@ class Told:
 
     def __init__(self) -> None:
         self.events: list[str] = []
+        self.lasts: list[float] = []
+        """The seconds of outages that are met again."""
 
     def see(self, event: Event) -> None:
         match event:
             case OutageBegan():
                 self.events.append(f"outage {event.what}: {event.reason}")
+            case OutageLasts():
+                self.lasts.append(event.seconds)
             case OutageEnded():
                 self.events.append(f"recovered {event.what} after {event.seconds:.0f} s")
             case _:
@@ -312,6 +316,18 @@ def test_each_thing_that_fails_has_an_outage_of_its_own() -> None:
     outages.failed("two", ValueError())
     outages.worked("one")
     assert told.events == ["outage one: a", "outage two: ValueError", "recovered one after 0 s"]
+
+
+def test_an_outage_that_lasts_is_told_again_at_each_try_with_its_age() -> None:
+    told, clock = Told(), ManualClock()
+    outages = Outages(observer=told, error_tracker=lambda _error, /, **_context: None, clock=clock)
+    for _ in range(3):
+        outages.failed("retention of order_item", ValueError("no index"))
+        clock.advance(timedelta(minutes=10))
+    outages.worked("retention of order_item")
+    outages.failed("retention of order_item", ValueError("no index"))
+    assert told.lasts == [600, 1200]
+    assert [event.split()[0] for event in told.events] == ["outage", "recovered", "outage"]
 
 
 def test_work_that_began_before_a_failure_does_not_end_its_outage() -> None:

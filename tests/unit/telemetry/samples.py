@@ -79,6 +79,7 @@ EVENTS: tuple[events.Event, ...] = (
     events.MessagesStored(BOX, {("orders", 2): Consumed(5, 2, 1)}, seconds=1.0),
     events.Lagging(BOX, {("orders", 2): 7}),
     events.OutageBegan("redis", "refused"),
+    events.OutageLasts("redis", seconds=0.5),
     events.OutageEnded("redis", seconds=1.0),
     events.CoordinatorSlow(seconds=2.1, lease=timedelta(seconds=13)),
     events.CoordinatorQuick(seconds=0.01, lease=timedelta(seconds=4)),

@@ -193,6 +193,24 @@ def test_consumers_count_by_topic_and_partition(observer: PrometheusObserver, re
     assert value(registry, "box_consumer_lag_messages", topic="orders", partition="2") == 7
 
 
+def test_an_outage_shows_its_age_while_it_is_met_again_and_half_an_hour_beyond(registry: CollectorRegistry) -> None:
+    clock = ManualClock()
+    observer = PrometheusObserver(clock=clock, partitions=4, registry=registry)
+
+    def age() -> float | None:
+        return registry.get_sample_value("box_worker_outage_seconds", {"what": "redis"})
+
+    observer.see(events.OutageBegan("redis", "refused"))
+    assert age() == 0
+    observer.see(events.OutageLasts("redis", seconds=61.0))
+    assert age() == 61
+    clock.advance(timedelta(minutes=30, seconds=1))
+    assert age() is None
+    observer.see(events.OutageLasts("redis", seconds=1900.0))
+    observer.see(events.OutageEnded("redis", seconds=1901.0))
+    assert age() == 0
+
+
 def test_stranded_items_are_shown_for_three_minutes_after_somebody_counted_them(registry: CollectorRegistry) -> None:
     clock = ManualClock()
     observer = PrometheusObserver(clock=clock, partitions=4, registry=registry)
