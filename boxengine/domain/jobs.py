@@ -241,6 +241,18 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobBacklog:
+    """How many jobs of a box have not begun, each kind up to a limit."""
+
+    ready: int
+    delayed: int
+    blocked: int
+    """As in ``JobStat``."""
+    waits: timedelta
+    """How long the ready job that has waited longest could have begun; zero: none is ready."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobStat:
     """How many jobs a box has, by state."""
 

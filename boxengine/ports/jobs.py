@@ -18,6 +18,7 @@ from boxengine.domain.jobs import (
     Due,
     Ending,
     Held,
+    JobBacklog,
     JobBox,
     JobOutcome,
     JobStat,
@@ -92,6 +93,9 @@ class JobStore(Protocol):
 
     def lag(self, box: JobBox) -> timedelta | None:
         """How long the job that has waited longest could have been claimed; None: no job can be claimed."""
+
+    def backlog(self, box: JobBox, *, limit: int) -> JobBacklog:
+        """What waits in the box; of each kind at most so many jobs are counted."""
 
     def promote(self, box: JobBox) -> Due:
         """Makes jobs claimable whose time has come or whose predecessors have ended; cancels those whose predecessors failed."""
@@ -209,7 +213,15 @@ class JobLoad:
     threads: int
 
 
-JobEvent = JobEnded | JobsReaped | JobLoad
+@dataclass(frozen=True, slots=True)
+class JobsWaiting:
+    """What waits in a box. Every worker of the box measures it a few times a minute."""
+
+    box: JobBox
+    backlog: JobBacklog
+
+
+JobEvent = JobEnded | JobsReaped | JobLoad | JobsWaiting
 
 
 class JobObserver(Protocol):

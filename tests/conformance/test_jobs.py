@@ -16,6 +16,7 @@ from boxengine.domain.jobs import (
     Ending,
     Failed,
     Held,
+    JobBacklog,
     JobOutcome,
     JobState,
     Requeued,
@@ -440,6 +441,20 @@ def test_the_counts(jobs: JobHarness) -> None:
     stat = jobs.desk.stat(BOX)
     assert (stat.total, stat.ready, stat.taken, stat.delayed, stat.blocked) == (5, 2, 1, 1, 1)
     assert stat.finished == {JobState.SUCCEEDED: 1}
+
+
+def test_the_backlog_is_counted_up_to_a_limit_with_the_wait_of_the_oldest_ready_job(jobs: JobHarness) -> None:
+    assert jobs.store.backlog(BOX, limit=10) == JobBacklog(ready=0, delayed=0, blocked=0, waits=timedelta(0))
+    first, *_ = jobs.create(new(), *[new(lock_key="a")] * 3, new(), new(), new(delay=timedelta(days=1)))
+    jobs.create(new(after=(first,)))
+    jobs.pass_time(90)
+    assert len(jobs.store.claim(BOX, 3, worker="w")) == 3
+    found = jobs.store.backlog(BOX, limit=10)
+    assert (found.ready, found.delayed) == (1, 1)
+    assert found.blocked == 3, "two by the lock of a running one, and one by its predecessor"
+    assert timedelta(seconds=90) <= found.waits < timedelta(seconds=180)
+    limited = jobs.store.backlog(BOX, limit=1)
+    assert (limited.ready, limited.delayed, limited.blocked) == (1, 1, 1)
 
 
 def test_lists_are_filtered_and_begin_with_the_newest(jobs: JobHarness) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
-from tests.deployment.moods import Stand
+from tests.deployment.moods import PAUSED_JOB_BOX, Stand
 from tests.deployment.scene import CUT
 from tests.eventually import eventually
 from tests.servers.kafka import KafkaFromJars
@@ -101,6 +101,11 @@ def die(stand: Stand) -> None:
     stand.execute(FALL_SILENT)
 
 
+def pause(stand: Stand) -> None:
+    stand.call("pause", PAUSED_JOB_BOX)
+    stand.create_job(PAUSED_JOB_BOX)
+
+
 def lag(stand: Stand) -> None:
     stand.mood("arrived_item", "slow")
     stand.send(5000, key=b"good")
@@ -169,9 +174,15 @@ SIDE_BY_SIDE = (
         repair("away_item"),
     ),
     Cause(
+        "a box of long jobs is paused",
+        frozenset({"LongJobsWaitTooLong"}),
+        begin=pause,
+        remedy=lambda stand: stand.call("resume", PAUSED_JOB_BOX),
+    ),
+    Cause(
         "the handler of a long job fails",
         frozenset({"LongJobsFailed"}),
-        Stand.create_job,
+        lambda stand: stand.create_job(),
         lambda _stand: None,  # these alerts, too, speak of what has happened
     ),
     Cause(

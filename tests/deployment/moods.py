@@ -21,6 +21,7 @@ from tests.deployment.dashboard import running, scraping
 
 TOPIC = "arrived"
 JOB_BOX = "report_job"
+PAUSED_JOB_BOX = "paused_job"
 TRANSPORTS = '''
 from pathlib import Path
 from threading import Event
@@ -56,6 +57,10 @@ class Slowly:
 
 def fail(job):
     raise ValueError("no such region")
+
+
+def rest(job):
+    """There is nothing to do."""
 
 
 def mood(box):
@@ -98,14 +103,17 @@ class Stand:
             "processor": {"cutoff_timeout": "PT1S", "threads_count": 8},
             "outbox_items": {name: {**transports, **box} for name, box in BOXES.items()},
             "jobs": {"reaper_period": 1},
-            "job_items": {JOB_BOX: {"max_attempts": 1, "tasks": {"fail": "transports.fail"}}},
+            "job_items": {
+                JOB_BOX: {"max_attempts": 1, "tasks": {"fail": "transports.fail"}},
+                PAUSED_JOB_BOX: {"tasks": {"rest": "transports.rest"}},
+            },
             "inbox_items": {"arrived_item": {"transports": {"log": {}}, "source": {"kafka": source}}},
         }
         (folder / "outbox.yml").write_text(yaml.safe_dump(settings))
         (folder / "consumer.yml").write_text(yaml.safe_dump({"metrics": {"port": self._ports[1]}, **SLOWLY}))
         (folder / "rules.yml").write_text(yaml.safe_dump(dict(rules)))
         self._cli = [sys.executable, "-m", "boxengine", "--config", "outbox.yml"]
-        subprocess.run([*self._cli, "db", "create"], cwd=folder, check=True, capture_output=True)
+        self.call("db", "create")
         self._boxes = load(folder / "outbox.yml")
         self._engine: Engine = create_engine(postgres, poolclass=NullPool)
 
@@ -128,10 +136,14 @@ class Stand:
             items: list[Any] = [{"event_key": n % keys, "payload": b"x"} for n in range(count)]
             self._boxes.create_outbox_batch(connection, box, items)
 
-    def create_job(self, *, delay: int = 0) -> None:
-        """One that fails."""
+    def create_job(self, box: str = JOB_BOX, *, delay: int = 0) -> None:
+        """One that fails, or, in the other box, one without anything to do."""
         with self._engine.begin() as connection:
-            self._boxes.create_job(connection, JOB_BOX, task="fail", delay=delay)
+            self._boxes.create_job(connection, box, task="fail" if box == JOB_BOX else "rest", delay=delay)
+
+    def call(self, *command: str) -> None:
+        """What an operator does on the command line."""
+        subprocess.run([*self._cli, *command], cwd=self.folder, check=True, capture_output=True)
 
     def execute(self, *statements: str) -> None:
         with self._engine.begin() as connection:

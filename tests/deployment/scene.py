@@ -31,6 +31,10 @@ class Slow:
 
     def __call__(self, item, payload):
         threading.Event().wait(0.3)
+
+
+def rest(job):
+    """There is nothing to do."""
 '''
 BOXES: dict[str, dict[str, Any]] = {
     "good_outbox_item": {"transports": {"log": {}}},
@@ -69,6 +73,7 @@ def write(folder: Path, *, postgres: str, redis: str, kafka: str, topic: str, po
         "processor": {"cutoff_timeout": "PT1S"},
         "poller": {"rate_limit": 5},  # at 60, a busy machine hardly gets to enough fruitless polls a minute
         "outbox_items": BOXES,
+        "job_items": {"report_job": {"tasks": {"rest": "transports.rest"}}},
         "inbox_items": {"arrived_inbox_item": {"transports": {"log": {}}, "source": {"kafka": source}}},
     }
     (folder / "outbox.yml").write_text(yaml.safe_dump(settings))
@@ -95,6 +100,7 @@ class Traffic:
                         f"{name}_outbox_item",
                         [{"event_key": n % keys, "payload": b"x"} for n in range(amount)],
                     )
+                self._boxes.create_job(connection, "report_job", task="rest")
         if number % 10 == 9:
             with self._engine.begin() as connection:
                 connection.execute(CUT)

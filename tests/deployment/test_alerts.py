@@ -279,6 +279,14 @@ CASES = [
         labels=_of_box(topic="orders"),
     ),
     Case(
+        "LongJobsWaitTooLong",  # paused, and resumed after 40 minutes; the worker dies now and then
+        {**MEASURED, f"queue_oldest_ready_age_seconds{{{JOBS}}}": DYING_WORKERS},
+        quiet=18,
+        rings=28,
+        stopped=42,
+        labels={"type": "job", "name": "report_job"},
+    ),
+    Case(
         "LongJobsFailed",
         {**MEASURED, f'queue_jobs_ended_total{{{JOBS}, end="failed"}}': "_x5 1x40"},
         quiet=4,

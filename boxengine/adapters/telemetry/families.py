@@ -223,6 +223,18 @@ JOBS_ENDED = _counter(
 JOBS_REAPED = _counter(
     "queue_jobs_reaped", (*BOX, "state"), "Long jobs taken away from workers that fell silent: requeued or lost."
 )
+JOBS_WAITING = _gauge(
+    "queue_jobs_waiting",
+    (*BOX, "state"),
+    "Long jobs that have not begun: ready, delayed, or blocked by other jobs; 10000: that many or more.",
+    lifetime=MEASURED,
+)
+OLDEST_READY = _gauge(
+    "queue_oldest_ready_age_seconds",
+    BOX,
+    "How long the long job that has waited longest could have begun; 0: none could.",
+    lifetime=MEASURED,
+)
 JOBS_IN_PROGRESS = _gauge(
     "queue_tasks_in_progress", BOX, "Long jobs that a worker runs.", lifetime=MEASURED, of_each=True
 )

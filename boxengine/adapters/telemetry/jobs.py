@@ -9,7 +9,7 @@ from boxengine.adapters.telemetry.families import SUM, Family
 from boxengine.adapters.telemetry.ledger import Key, Ledger
 from boxengine.domain.jobs import JobBox
 from boxengine.ports import Clock
-from boxengine.ports.jobs import JobEnded, JobEvent, JobLoad, JobsReaped
+from boxengine.ports.jobs import JobEnded, JobEvent, JobLoad, JobsReaped, JobsWaiting
 
 
 class JobNumbers:
@@ -40,6 +40,11 @@ class JobNumbers:
                     _key(families.JOB_PROCESSORS, box): float(event.threads),
                     _key(families.JOB_WORKERS, box): 1.0,
                 }
+                self._ledger.put(values, stamp=self._clock.monotonic())
+            case JobsWaiting(box=box, backlog=backlog):
+                states = {"ready": backlog.ready, "delayed": backlog.delayed, "blocked": backlog.blocked}
+                values = {_key(families.JOBS_WAITING, box, state): float(number) for state, number in states.items()}
+                values[_key(families.OLDEST_READY, box)] = backlog.waits.total_seconds()
                 self._ledger.put(values, stamp=self._clock.monotonic())
 
     def _keys_of(self, box: JobBox, end: str) -> tuple[Key, Key, Key]:

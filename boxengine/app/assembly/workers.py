@@ -136,6 +136,7 @@ def _jobs(ground: Ground) -> JobLoops:
         timing=timing_of(settings),
         bells=ground.bells,
         event_loop=ground.event_loop,
+        measuring=settings.metrics.enabled,
         auto_disabled=settings.polling_auto_disabled,
     )
     return job_loops(pipelines, common, shared_threads=settings.jobs.shared_threads)

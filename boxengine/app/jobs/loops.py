@@ -18,6 +18,7 @@ from boxengine.app.jobs.processes import process_pool
 from boxengine.app.running.loops import JobLoops, LoopMaker
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.jobs.at_work import JobsAtWork
+from boxengine.engine.jobs.backlog import JobBacklogWatch
 from boxengine.engine.jobs.bells import Bells
 from boxengine.engine.jobs.claimer import Claimer
 from boxengine.engine.jobs.create import JobChecks
@@ -56,6 +57,8 @@ class JobGround:
     bells: Bells
     """They wake the claimers until these stop."""
     event_loop: EventLoop
+    measuring: bool = False
+    """Whether anybody looks at metrics."""
     auto_disabled: bool = False
     """Whether boxes are paused until somebody resumes them."""
     runs: Runs = field(default_factory=Runs)
@@ -82,6 +85,9 @@ def job_loops(pipelines: Mapping[str, JobPipeline], ground: JobGround, *, shared
         sharing = Sharing(members, store=ground.store, look_every=ground.timing.poll)
         made.sources.append(loops.make("job-sharing", sharing.look, interrupt=sharing.stop))
         made.processors.append(loops.make("job-shared", sharing.turn, count=shared_threads, limit=NO_LIMIT))
+    if ground.measuring:
+        watch = JobBacklogWatch(boxes, store=ground.store, outages=loops.outages, observer=ground.observer)
+        made.housekeeping.append(loops.make("job-backlog", watch.turn))
     made.housekeeping.append(loops.make("job-watchdog", Watchdog(ground.runs, timing=ground.timing).turn))
     made.close.append(Closing("the connections for jobs", ground.store.close))
     return made

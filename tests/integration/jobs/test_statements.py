@@ -60,6 +60,7 @@ class Sayings:
         self._tell("ends of several", lambda: store.record(BOX, [JobOutcome(keyed, again)]))
         self._tell("jobs whose time has come, and followers", lambda: store.promote(BOX))
         self._tell("lag", lambda: store.lag(BOX))
+        self._tell("backlog", lambda: store.backlog(BOX, limit=10))
         jobs = store.claim(BOX, 3, worker="w")
         self._tell("give back", lambda: store.give_back(BOX, [jobs[0].held]))
         harness.pass_time(100)

@@ -61,6 +61,11 @@ def test_every_metric_of_long_jobs_has_its_value(tmp_path: Path, postgres_url: s
         assert value("queue_job_processor_cycle_duration_seconds_bucket", le="86400.0") == 3
         assert value("queue_job_processor_cycle_duration_seconds_sum") > 0
         eventually(lambda: value("queue_tasks_in_progress") == 0)
+        measured = worker.registry
+        assert measured is not None
+        waiting = [{**LABELS, "state": state} for state in ("ready", "delayed", "blocked")]
+        eventually(lambda: all(measured.get_sample_value("queue_jobs_waiting", each) is not None for each in waiting))
+        assert measured.get_sample_value("queue_oldest_ready_age_seconds", LABELS) is not None
         with engine.begin() as connection:
             boxes.create_job(connection, "report_job", task="guarded", args={"test": test}, delay=3600)
             connection.exec_driver_sql(

@@ -8,10 +8,10 @@ from typing import Any
 
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.item import Item, Status
-from boxengine.domain.jobs import JobBox
+from boxengine.domain.jobs import JobBacklog, JobBox
 from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settlement
 from boxengine.ports import Consumed, OpenCircuit, WorkerInfo, events
-from boxengine.ports.jobs import JobEnded, JobLoad, JobsReaped
+from boxengine.ports.jobs import JobEnded, JobLoad, JobsReaped, JobsWaiting
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 BOX = Box(name="shop/order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", owner="shop-team")
@@ -86,5 +86,6 @@ EVENTS: tuple[events.Event, ...] = (
     JobEnded(JOB_BOX, end="lost", seconds=1.0),
     JobsReaped(JOB_BOX, requeued=2, lost=1),
     JobLoad(JOB_BOX, running=1, threads=2),
+    JobsWaiting(JOB_BOX, JobBacklog(ready=2, delayed=1, blocked=0, waits=timedelta(seconds=9))),
 )
 """One of each."""

@@ -14,6 +14,7 @@ from boxengine.domain.jobs import (
     Due,
     EventKind,
     Held,
+    JobBacklog,
     JobBox,
     JobOutcome,
     JobState,
@@ -77,6 +78,12 @@ class MemoryJobs(MemoryDesk):
         with self._lock:
             ready = [row.available_at for row in self._queued(self._rows(box), Waits.NOTHING)]
             return max(timedelta(0), self._clock.now() - min(ready)) if ready else None
+
+    def backlog(self, box: JobBox, *, limit: int) -> JobBacklog:
+        with self._lock:
+            found = self.stat(box)
+            ready, delayed, blocked = (min(limit, number) for number in (found.ready, found.delayed, found.blocked))
+            return JobBacklog(ready=ready, delayed=delayed, blocked=blocked, waits=self.lag(box) or timedelta(0))
 
     def promote(self, box: JobBox) -> Due:
         with self._lock:

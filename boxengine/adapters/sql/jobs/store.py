@@ -11,12 +11,13 @@ from sqlalchemy.exc import IntegrityError
 
 from boxengine.adapters.sql.connecting.errors import blaming_the_row
 from boxengine.adapters.sql.jobs import claims, followers, reaping, writes
+from boxengine.adapters.sql.jobs.backlog import backlog
 from boxengine.adapters.sql.jobs.claim_together import TogetherClaim
 from boxengine.adapters.sql.jobs.claims import in_order
 from boxengine.adapters.sql.jobs.ends import Ends, ends_of
 from boxengine.adapters.sql.jobs.rows import JobRows, short, single
 from boxengine.adapters.sql.jobs.unit import SqlUnit
-from boxengine.domain.jobs import Beat, ClaimedJob, Due, Held, JobBox, JobOutcome, Reaped
+from boxengine.domain.jobs import Beat, ClaimedJob, Due, Held, JobBacklog, JobBox, JobOutcome, Reaped
 from boxengine.errors import StoreUnavailable
 
 COLLISIONS = 3
@@ -101,6 +102,10 @@ class SqlJobs:
     def lag(self, box: JobBox) -> timedelta | None:
         with single(self.engine) as connection:
             return claims.lag(connection, self.rows(box))
+
+    def backlog(self, box: JobBox, *, limit: int) -> JobBacklog:
+        with single(self.engine) as connection:
+            return backlog(connection, self.rows(box), limit)
 
     def promote(self, box: JobBox) -> Due:
         with single(self.engine) as connection:

@@ -362,6 +362,48 @@ SELECT (timestampdiff(MICROSECOND, utc_timestamp(6),
                          WHERE report_jobs.status = 'queued'
                            AND report_jobs.waits = 0)) / 1000000) AS seconds_until_1;
 
+-- work: backlog
+SET SESSION idle_transaction_timeout = 10;
+SELECT
+  (SELECT count(*) AS count_1
+   FROM
+     (SELECT report_jobs.id AS id
+      FROM report_jobs
+      WHERE report_jobs.status = 'queued'
+        AND report_jobs.waits = 0
+      ORDER BY report_jobs.priority,
+               report_jobs.id
+      LIMIT %(param_1)s) AS anon_2) AS anon_1,
+
+  (SELECT count(*) AS count_2
+   FROM
+     (SELECT report_jobs.id AS id
+      FROM report_jobs
+      WHERE report_jobs.status = 'queued'
+        AND report_jobs.waits = 1
+      ORDER BY report_jobs.available_at
+      LIMIT %(param_2)s) AS anon_4) AS anon_3,
+
+  (SELECT count(*) AS count_3
+   FROM
+     (SELECT report_jobs.id AS id
+      FROM report_jobs
+      WHERE report_jobs.status = 'queued'
+        AND report_jobs.waits = 2
+      LIMIT %(param_3)s) AS anon_6) AS anon_5,
+
+  (SELECT count(*) AS count_4
+   FROM
+     (SELECT DISTINCT report_jobs_after.job_id AS job_id
+      FROM report_jobs_after
+      WHERE report_jobs_after.waiting = %(waiting_1)s
+      LIMIT %(param_4)s) AS anon_8) AS anon_7,
+       (timestampdiff(MICROSECOND, utc_timestamp(6),
+                        (SELECT min(report_jobs.available_at) AS min_1
+                         FROM report_jobs
+                         WHERE report_jobs.status = 'queued'
+                           AND report_jobs.waits = 0)) / 1000000) AS seconds_until_1;
+
 -- work: give back
 SET SESSION idle_transaction_timeout = 10;
 SELECT report_jobs.id,

@@ -681,6 +681,48 @@ SELECT extract(epoch
                   WHERE report_jobs.status = 'queued'
                     AND report_jobs.waits = 0) - clock_timestamp()) AS seconds_until_1;
 
+-- work: backlog
+SELECT
+  (SELECT count(*) AS count_1
+   FROM
+     (SELECT report_jobs.id AS id
+      FROM report_jobs
+      WHERE report_jobs.status = 'queued'
+        AND report_jobs.waits = 0
+      ORDER BY report_jobs.priority,
+               report_jobs.id
+      LIMIT %(param_1)s::INTEGER) AS anon_2) AS anon_1,
+
+  (SELECT count(*) AS count_2
+   FROM
+     (SELECT report_jobs.id AS id
+      FROM report_jobs
+      WHERE report_jobs.status = 'queued'
+        AND report_jobs.waits = 1
+      ORDER BY report_jobs.available_at
+      LIMIT %(param_2)s::INTEGER) AS anon_4) AS anon_3,
+
+  (SELECT count(*) AS count_3
+   FROM
+     (SELECT report_jobs.id AS id
+      FROM report_jobs
+      WHERE report_jobs.status = 'queued'
+        AND report_jobs.waits = 2
+      LIMIT %(param_3)s::INTEGER) AS anon_6) AS anon_5,
+
+  (SELECT count(*) AS count_4
+   FROM
+     (SELECT DISTINCT report_jobs_after.job_id AS job_id
+      FROM report_jobs_after
+      WHERE report_jobs_after.waiting = %(waiting_1)s::SMALLINT
+      LIMIT %(param_4)s::INTEGER) AS anon_8) AS anon_7,
+       extract(epoch
+               FROM
+                 (SELECT min(report_jobs.available_at) AS min_1
+                  FROM report_jobs
+                  WHERE report_jobs.status = 'queued'
+                    AND report_jobs.waits = 0) - clock_timestamp()) AS seconds_until_1;
+
 -- work: give back
 SET LOCAL idle_in_transaction_session_timeout = 10000;
 SELECT report_jobs.id,
