@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+from boxengine.adapters.kafka.absent_topics import AbsentTopics, Tell
 from boxengine.adapters.kafka.client import LibrdkafkaLog
 from boxengine.adapters.kafka.consumer_client import ConsumerClient, load_consumer_client, words
 from boxengine.adapters.kafka.received import message_of
@@ -40,6 +41,7 @@ MOVED = frozenset(
 )
 """Answers to a commit during a rebalance, or once a topic is deleted. The next owner, if there is one, receives the messages
 again and recognises them. Here the next polls take the partitions away."""
+UNKNOWN = "UNKNOWN_TOPIC_OR_PART"
 PASSING = frozenset({"_PARTITION_EOF", "_MAX_POLL_EXCEEDED"})
 """Errors that librdkafka reports but recovers from by itself."""
 BEGINNING = -2
@@ -59,6 +61,7 @@ class KafkaSource:
         client: Callable[[], ConsumerClient] = load_consumer_client,
         monotonic: Callable[[], float] = time.monotonic,
         waiting: Callable[[str | None], None] = lambda _reason: None,
+        absent: Tell = lambda _topic, _reason: None,
     ) -> None:
         """No broker is asked.
 
@@ -68,6 +71,8 @@ class KafkaSource:
             monotonic: seconds that never go back.
             waiting: called before a commit with what would be wrong if the wait for its answer became long, and with None
                 once that has come. If a broker dies meanwhile, librdkafka retries the commit endlessly and silently.
+            absent: called again and again with each named topic that does not exist, and why nothing comes from it, and with
+                None once it exists.
 
         Raises:
             BoxError: ``confluent-kafka`` is missing, or librdkafka refuses the configuration.
@@ -86,7 +91,9 @@ class KafkaSource:
         """The next offset of each partition that this consumer has committed; kept when the partition moves."""
         self._cluster: str | None = None
         """The cluster's id; None: not asked since partitions were assigned."""
-        self._topic_ids = TopicIds(self._client.topic_ids(self._config))
+        ask = self._client.topic_ids(self._config)
+        self._topic_ids = TopicIds(ask)
+        self._absent = AbsentTopics(self._topics, ask, tell=absent)
         self._next: dict[TopicPartition, int] = {}
         """The next offset to hand out, for each owned partition of which messages came."""
         self._postponed: Any = None
@@ -105,6 +112,7 @@ class KafkaSource:
             if self._stored:
                 self._commit(consumer)
             self._ask_for_topics(consumer)
+            self._ask_for_absent_topics()
             messages = self._taken(consumer, limit, wait)
             if messages is None:
                 self._ask_whether_reachable(consumer)
@@ -168,6 +176,7 @@ class KafkaSource:
             consumer = self._make(self._config)
             consumer.subscribe(self._topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
             self._consumer = consumer
+            self._absent.begin(self._monotonic())
         return self._consumer
 
     def _make(self, config: Mapping[str, Any]) -> Any:
@@ -202,7 +211,7 @@ class KafkaSource:
             error = each.error()
             if error is None:
                 messages.append(message_of(each, cluster=self._cluster_id(consumer, each.topic())))
-            elif error.name() not in PASSING:
+            elif error.name() not in PASSING and not (error.name() == UNKNOWN and self._absent.doubt(each.topic())):
                 self._postponed = error
         if messages and self._topic_ids.unsure(self._owned):
             others = self._leave_other_topics(consumer)
@@ -271,6 +280,13 @@ class KafkaSource:
                 self._topic_ids.give_up(self._monotonic())
                 logger.debug("the topics' ids could not be asked for: %s", words(error))
 
+    def _ask_for_absent_topics(self) -> None:
+        if self._unreachable is None:
+            try:
+                self._absent.look(self._monotonic())
+            except self._client.exception as error:
+                logger.debug("it is not known whether topics exist: %s", words(error))
+
     def _leave_other_topics(self, consumer: Any) -> frozenset[TopicPartition]:
         """Goes back to the beginning of the partitions whose topic was recreated, and returns them."""
         cluster = self._cluster_id(consumer, next(iter(self._owned))[0])
@@ -338,6 +354,7 @@ class KafkaSource:
 
     def _assigned(self, _consumer: Any, partitions: Sequence[Any]) -> None:
         self._owned |= set(_names(partitions))
+        self._absent.seen(each.topic for each in partitions)
         self._cluster = None
 
     def _revoked(self, consumer: Any, partitions: Sequence[Any]) -> None:

@@ -37,7 +37,7 @@ from boxengine.engine.running.outages import Outages
 from boxengine.engine.running.threads import ThreadGroup
 from boxengine.engine.running.worker import Loop, Worker
 from boxengine.engine.tracking import GuardedTracker
-from boxengine.errors import BadUsage, SchemaMismatch, StoreUnavailable
+from boxengine.errors import BadUsage, SchemaMismatch, SourceUnavailable, StoreUnavailable
 from boxengine.ports import CreateBatch, DeadLetters, ErrorTracker, Observer, Service, Tracer
 from boxengine.settings import Resolved
 
@@ -160,7 +160,12 @@ class Consuming:
             slot=self._slot(source, number),
         )
         commit = f"kafka (commit of {source.box.label}-{number})"
-        kafka = KafkaSource(topics=source.topics, config=config, waiting=partial(self._report_wait, commit))
+        kafka = KafkaSource(
+            topics=source.topics,
+            config=config,
+            waiting=partial(self._report_wait, commit),
+            absent=partial(self._report_topic, source.box),
+        )
         creator = self._items.creator(source.box.name, source.box.type)
         consumer = Consumer(
             source.box,
@@ -208,6 +213,13 @@ class Consuming:
     def _report_wait(self, what: str, reason: str | None) -> None:
         if self._health is not None:
             self._health.missing(what, reason, after=SILENCE)
+
+    def _report_topic(self, box: Box, topic: str, reason: str | None) -> None:
+        what = f"consuming {topic} for {box.name}"
+        if reason is None:
+            self._outages.worked(what)
+        else:
+            self._outages.failed(what, SourceUnavailable(reason), needed=True)
 
     def _check_kafka(self) -> None:
         for _, _, source in self._consumers:

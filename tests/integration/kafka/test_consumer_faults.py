@@ -3,10 +3,17 @@
 import signal
 import subprocess
 import sys
+import threading
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 
+import pytest
+
+from boxengine.app.receiving.consuming import Consuming
 from boxengine.embedded import EmbeddedPostgres
+from boxengine.engine.observation import NullTracer
+from boxengine.ports.events import Event, OutageLasts
 from tests.integration.kafka.conftest import MakeInbox
 from tests.integration.kafka.inbox import (
     Inbox,
@@ -57,6 +64,47 @@ def test_consuming_starts_while_database_and_broker_are_down_and_begins_when_the
         until(lambda: inbox.count() == 100, said=lambda: watcher.outages)
         until(lambda: inbox.committed() == 100)
     assert_each_once_in_order(inbox.rows(), 100)
+
+
+class Patient(Watcher):
+    """Also knows whether something was found out of order a second time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.still = threading.Event()
+
+    def see(self, event: Event) -> None:
+        super().see(event)
+        if isinstance(event, OutageLasts):
+            self.still.set()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_topic_that_does_not_exist_keeps_the_consumer_unready_until_it_does(
+    make_inbox: MakeInbox, kafka_topic: str, protocol: str
+) -> None:
+    late = f"late-{kafka_topic}"
+    config = {"group.protocol": protocol, "topic.metadata.refresh.interval.ms": 500}
+    inbox = make_inbox(topics=[kafka_topic, late, "^never-made-by-anybody.*"], config=config)
+    produce(inbox.bootstrap, inbox.topic, numbered(10))
+    watcher = Patient()
+    consuming = Consuming(inbox.boxes.resolved, observer=watcher, tracer=NullTracer())
+    health = consuming.health()
+    worker = consuming.worker(health=health)
+    worker.start()
+    missing = (f"consuming {late} for order_inbox_item: topic {late} does not exist",)
+    try:
+        until(lambda: inbox.count() == 10, said=lambda: watcher.outages)
+        until(lambda: health.ready().reasons == missing, said=lambda: health.ready().reasons)
+        assert watcher.still.wait(60)
+        assert health.ready().reasons == missing, "to ask for it does not create it"
+        produce(inbox.bootstrap, late, numbered(10, start=10))
+        until(lambda: health.ready().ok, said=lambda: health.ready().reasons)
+        until(lambda: inbox.count() == 20, said=inbox.count)
+    finally:
+        assert worker.stop(within=timedelta(seconds=60)) == []
+    told = f"consuming {late} for order_inbox_item", f"topic {late} does not exist"
+    assert watcher.outages == [told]
 
 
 def test_a_consumer_killed_ten_times_at_random_moments_leaves_each_message_once(make_inbox: MakeInbox) -> None:
