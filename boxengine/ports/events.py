@@ -296,7 +296,7 @@ class OutageBegan:
 
 @dataclass(frozen=True, slots=True)
 class OutageLasts:
-    """Something still does not work. Reported at every further try."""
+    """Something still does not work. Reported at every further try, or now and then if there is none."""
 
     what: str
     _: KW_ONLY

@@ -20,7 +20,7 @@ from boxengine.engine.consuming.stopped import SHARE
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import GraveUnavailable, InvalidItem, StoreUnavailable
 from boxengine.ports import Consumed, InboxTransaction, TopicPartition
-from boxengine.ports.events import Event, Lagging, MessagesStored, OutageBegan, OutageEnded
+from boxengine.ports.events import Event, Lagging, MessagesStored, OutageBegan, OutageEnded, OutageLasts
 
 BOX = Box(name="order_inbox_item", type=BoxType.INBOX, table="order_inbox_items")
 
@@ -37,6 +37,7 @@ class Counts:
         self.lags: list[dict[TopicPartition, int]] = []
         self.outages: list[tuple[str, str]] = []
         self.recovered_from: list[str] = []
+        self.lasting: list[tuple[str, float]] = []
 
     def see(self, event: Event) -> None:
         match event:
@@ -46,6 +47,8 @@ class Counts:
                 self.outages.append((event.what, event.reason))
             case OutageEnded():
                 self.recovered_from.append(event.what)
+            case OutageLasts():
+                self.lasting.append((event.what, event.seconds))
             case Lagging():
                 self.lags.append(dict(event.lags))
             case _:
@@ -202,6 +205,16 @@ def test_a_message_without_a_grave_halts_its_partition_and_no_other() -> None:
     assert "stopped at offset 2" in world.told[0]
     world.consumer.turn()
     assert len(world.told) == 1
+
+
+def test_of_a_partition_that_stands_still_it_is_told_again_and_again() -> None:
+    world = World(*(message(n, value="bad" if n == 1 else "good") for n in range(3)), graves=False)
+    world.consumer.turn()
+    for _ in range(2):
+        world.clock.advance(timedelta(seconds=LAG_EVERY))
+        world.consumer.turn()
+    what = "consuming orders[0] for order_inbox_item"
+    assert world.observer.lasting == [(what, 0), (what, LAG_EVERY), (what, 2 * LAG_EVERY)]
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["later", "in the batch that comes first"])

@@ -123,6 +123,7 @@ class Consumer:
         lags = self._source.lags() if now >= self._tell_lag_at else {}
         if lags:
             self._observer.see(events.Lagging(self._box, lags))
+            self._stopped.tell(lags)
             self._tell_lag_at = now + LAG_EVERY
 
     def close(self) -> None:

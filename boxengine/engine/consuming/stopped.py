@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from boxengine.domain.box import Box
@@ -103,6 +103,12 @@ class StoppedPartitions:
             if wait.until is not None and self._clock.monotonic() >= wait.until:
                 self._source.put_back([wait.message])
                 wait.until = None
+
+    def tell(self, owned: Collection[TopicPartition]) -> None:
+        """Tells again of the partitions that stand still here. What became of those that moved is known elsewhere."""
+        for partition, wait in self._waiting.items():
+            if partition in owned:
+                self._outages.lasts(self._name_of(wait.message))
 
     def passed(self, stored: Sequence[ReceivedMessage]) -> None:
         """Ends the outage of partitions that got past the message at which they stopped."""

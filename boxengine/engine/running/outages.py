@@ -70,6 +70,13 @@ class Outages:
             self._missing(what, reason)
         return pause
 
+    def lasts(self, what: str) -> None:
+        """Tells again of an outage that nobody tries to end, such as a message that can be stored nowhere."""
+        with self._lock:
+            since = self._since.get(what) if what in self._told else None
+        if since is not None:
+            self._observer.see(events.OutageLasts(what, seconds=self._clock.monotonic() - since))
+
     def worked(self, what: str, *, began: float | None = None) -> None:
         """Records that it works, and ends the outage if there was one.
 
