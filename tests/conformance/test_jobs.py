@@ -457,6 +457,14 @@ def test_the_backlog_is_counted_up_to_a_limit_with_the_wait_of_the_oldest_ready_
     assert (limited.ready, limited.delayed, limited.blocked) == (1, 1, 1)
 
 
+def test_a_job_whose_time_has_come_is_part_of_the_backlog_before_a_worker_lets_it_go(jobs: JobHarness) -> None:
+    jobs.create(new(delay=timedelta(seconds=30)), new(delay=timedelta(days=1)))
+    jobs.pass_time(90)
+    found = jobs.store.backlog(BOX, limit=10)
+    assert (found.ready, found.delayed) == (1, 1)
+    assert timedelta(seconds=60) <= found.waits < timedelta(seconds=150)
+
+
 def test_lists_are_filtered_and_begin_with_the_newest(jobs: JobHarness) -> None:
     a, b, c = jobs.create(new("x"), new("y", lock_key="k"), new("x"))
     assert [row["id"] for row in jobs.desk.list(BOX, JobFilter(), limit=2)] == [c, b]

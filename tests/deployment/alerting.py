@@ -101,11 +101,6 @@ def die(stand: Stand) -> None:
     stand.execute(FALL_SILENT)
 
 
-def pause(stand: Stand) -> None:
-    stand.call("pause", PAUSED_JOB_BOX)
-    stand.create_job(PAUSED_JOB_BOX)
-
-
 def lag(stand: Stand) -> None:
     stand.mood("arrived_item", "slow")
     stand.send(5000, key=b"good")
@@ -176,8 +171,10 @@ SIDE_BY_SIDE = (
     Cause(
         "a box of long jobs is paused",
         frozenset({"LongJobsWaitTooLong"}),
-        begin=pause,
-        remedy=lambda stand: stand.call("resume", PAUSED_JOB_BOX),
+        lambda stand: stand.call("pause", PAUSED_JOB_BOX),
+        lambda stand: stand.call("resume", PAUSED_JOB_BOX),
+        # Again and again: the first may begin before the worker knows of the pause.
+        go_on=lambda stand: stand.create_job(PAUSED_JOB_BOX),
     ),
     Cause(
         "the handler of a long job fails",

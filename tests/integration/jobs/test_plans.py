@@ -50,6 +50,7 @@ def test_no_statement_of_a_worker_walks_over_the_table(jobs: SqlHarness) -> None
         jobs.store.unit(BOX, first).checkpoint({"at": 1})
         jobs.store.unit(BOX, first).end(Succeeded())
         jobs.store.reap(BOX)
+        jobs.store.backlog(BOX, limit=2 * ROWS)
         jobs.store.delete_finished(BOX)
     assert len(explained.plans) >= 9
     for statement, plan in explained.plans.items():

@@ -81,9 +81,15 @@ class MemoryJobs(MemoryDesk):
 
     def backlog(self, box: JobBox, *, limit: int) -> JobBacklog:
         with self._lock:
-            found = self.stat(box)
-            ready, delayed, blocked = (min(limit, number) for number in (found.ready, found.delayed, found.blocked))
-            return JobBacklog(ready=ready, delayed=delayed, blocked=blocked, waits=self.lag(box) or timedelta(0))
+            now, rows = self._clock.now(), self._rows(box)
+            timed = [row.available_at for row in self._queued(rows, Waits.TIME)]
+            ready = [row.available_at for row in self._queued(rows, Waits.NOTHING)] + [at for at in timed if at <= now]
+            return JobBacklog(
+                ready=min(limit, len(ready)),
+                delayed=min(limit, sum(at > now for at in timed)),
+                blocked=min(limit, self.stat(box).blocked),
+                waits=max(timedelta(0), now - min(ready, default=now)),
+            )
 
     def promote(self, box: JobBox) -> Due:
         with self._lock:

@@ -10,28 +10,38 @@ from sqlalchemy import Connection, ScalarSelect, Select, func, select
 from boxengine.adapters.sql.jobs import followers
 from boxengine.adapters.sql.jobs.moments import seconds_until
 from boxengine.adapters.sql.jobs.rows import JobRows
+from boxengine.adapters.sql.shape.now import utc_now
 from boxengine.domain.jobs import JobBacklog, Waits
-
-_BY_INDEX = (Waits.NOTHING, Waits.TIME, Waits.LOCK)
-"""What an index of the jobs' own table lists."""
 
 
 def backlog(connection: Connection, rows: JobRows, limit: int) -> JobBacklog:
     """See ``JobStore``."""
     jobs = rows.jobs.c
-    ready, delayed, locked = (select(jobs.id).where(rows.queued(each)) for each in _BY_INDEX)
+    ready, timed, locked = (
+        select(jobs.id).where(rows.queued(waits)) for waits in (Waits.NOTHING, Waits.TIME, Waits.LOCK)
+    )
     # In the order of an index: where statistics are old, no plan takes the whole table to be quicker.
-    in_order = ready.order_by(jobs.priority, jobs.id), delayed.order_by(jobs.available_at)
-    counts = [_number(some, limit) for some in (*in_order, locked, followers.waiting_jobs(rows))]
-    first = select(func.min(jobs.available_at)).where(rows.queued(Waits.NOTHING)).scalar_subquery()
-    *numbers, seconds = connection.execute(select(*counts, seconds_until(first))).one()
+    parts = (
+        ready.order_by(jobs.priority, jobs.id),
+        timed.where(jobs.available_at <= utc_now()).order_by(jobs.available_at),
+        timed.where(jobs.available_at > utc_now()).order_by(jobs.available_at),
+        locked,
+        followers.waiting_jobs(rows),
+    )
+    firsts = (_until_first(rows, waits) for waits in (Waits.NOTHING, Waits.TIME))
+    *numbers, first, timed_first = connection.execute(select(*(_number(each, limit) for each in parts), *firsts)).one()
+    now_ready, due, delayed, held, after = numbers
     return JobBacklog(
-        ready=numbers[0],
-        delayed=numbers[1],
-        blocked=min(limit, numbers[2] + numbers[3]),
-        waits=timedelta(seconds=max(0.0, -float(seconds or 0))),
+        ready=min(limit, now_ready + due),
+        delayed=delayed,
+        blocked=min(limit, held + after),
+        waits=timedelta(seconds=max(0.0, *(-float(seconds or 0) for seconds in (first, timed_first)))),
     )
 
 
 def _number(some: Select[Any], limit: int) -> ScalarSelect[Any]:
     return select(func.count()).select_from(some.limit(limit).subquery()).scalar_subquery()
+
+
+def _until_first(rows: JobRows, waits: Waits) -> Any:
+    return seconds_until(select(func.min(rows.jobs.c.available_at)).where(rows.queued(waits)).scalar_subquery())

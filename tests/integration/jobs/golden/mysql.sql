@@ -381,6 +381,7 @@ SELECT
       FROM report_jobs
       WHERE report_jobs.status = 'queued'
         AND report_jobs.waits = 1
+        AND report_jobs.available_at <= (utc_timestamp(6))
       ORDER BY report_jobs.available_at
       LIMIT %(param_2)s) AS anon_4) AS anon_3,
 
@@ -389,20 +390,35 @@ SELECT
      (SELECT report_jobs.id AS id
       FROM report_jobs
       WHERE report_jobs.status = 'queued'
-        AND report_jobs.waits = 2
+        AND report_jobs.waits = 1
+        AND report_jobs.available_at > (utc_timestamp(6))
+      ORDER BY report_jobs.available_at
       LIMIT %(param_3)s) AS anon_6) AS anon_5,
 
   (SELECT count(*) AS count_4
    FROM
+     (SELECT report_jobs.id AS id
+      FROM report_jobs
+      WHERE report_jobs.status = 'queued'
+        AND report_jobs.waits = 2
+      LIMIT %(param_4)s) AS anon_8) AS anon_7,
+
+  (SELECT count(*) AS count_5
+   FROM
      (SELECT DISTINCT report_jobs_after.job_id AS job_id
       FROM report_jobs_after
       WHERE report_jobs_after.waiting = %(waiting_1)s
-      LIMIT %(param_4)s) AS anon_8) AS anon_7,
+      LIMIT %(param_5)s) AS anon_10) AS anon_9,
        (timestampdiff(MICROSECOND, utc_timestamp(6),
                         (SELECT min(report_jobs.available_at) AS min_1
                          FROM report_jobs
                          WHERE report_jobs.status = 'queued'
-                           AND report_jobs.waits = 0)) / 1000000) AS seconds_until_1;
+                           AND report_jobs.waits = 0)) / 1000000) AS seconds_until_1,
+       (timestampdiff(MICROSECOND, utc_timestamp(6),
+                        (SELECT min(report_jobs.available_at) AS min_2
+                         FROM report_jobs
+                         WHERE report_jobs.status = 'queued'
+                           AND report_jobs.waits = 1)) / 1000000) AS seconds_until_2;
 
 -- work: give back
 SET SESSION idle_transaction_timeout = 10;

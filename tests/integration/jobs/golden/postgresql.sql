@@ -699,6 +699,7 @@ SELECT
       FROM report_jobs
       WHERE report_jobs.status = 'queued'
         AND report_jobs.waits = 1
+        AND report_jobs.available_at <= now()
       ORDER BY report_jobs.available_at
       LIMIT %(param_2)s::INTEGER) AS anon_4) AS anon_3,
 
@@ -707,21 +708,37 @@ SELECT
      (SELECT report_jobs.id AS id
       FROM report_jobs
       WHERE report_jobs.status = 'queued'
-        AND report_jobs.waits = 2
+        AND report_jobs.waits = 1
+        AND report_jobs.available_at > now()
+      ORDER BY report_jobs.available_at
       LIMIT %(param_3)s::INTEGER) AS anon_6) AS anon_5,
 
   (SELECT count(*) AS count_4
    FROM
+     (SELECT report_jobs.id AS id
+      FROM report_jobs
+      WHERE report_jobs.status = 'queued'
+        AND report_jobs.waits = 2
+      LIMIT %(param_4)s::INTEGER) AS anon_8) AS anon_7,
+
+  (SELECT count(*) AS count_5
+   FROM
      (SELECT DISTINCT report_jobs_after.job_id AS job_id
       FROM report_jobs_after
       WHERE report_jobs_after.waiting = %(waiting_1)s::SMALLINT
-      LIMIT %(param_4)s::INTEGER) AS anon_8) AS anon_7,
+      LIMIT %(param_5)s::INTEGER) AS anon_10) AS anon_9,
        extract(epoch
                FROM
                  (SELECT min(report_jobs.available_at) AS min_1
                   FROM report_jobs
                   WHERE report_jobs.status = 'queued'
-                    AND report_jobs.waits = 0) - clock_timestamp()) AS seconds_until_1;
+                    AND report_jobs.waits = 0) - clock_timestamp()) AS seconds_until_1,
+       extract(epoch
+               FROM
+                 (SELECT min(report_jobs.available_at) AS min_2
+                  FROM report_jobs
+                  WHERE report_jobs.status = 'queued'
+                    AND report_jobs.waits = 1) - clock_timestamp()) AS seconds_until_2;
 
 -- work: give back
 SET LOCAL idle_in_transaction_session_timeout = 10000;
