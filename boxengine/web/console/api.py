@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from boxengine.app.overview import waiting_in_log
 from boxengine.domain.box import Box
@@ -17,6 +17,7 @@ from boxengine.ports import ItemFilter
 from boxengine.ports.people.history import Span
 from boxengine.web.console import acting, job_showing, parsing, replaying, showing
 from boxengine.web.console.acting import Polling
+from boxengine.web.console.answers import Json
 from boxengine.web.console.calls import Call, Refused
 from boxengine.web.console.jobs import Job
 from boxengine.web.console.parsing import BadInput, filter_of, known_only, page_of
@@ -28,12 +29,12 @@ _MEANT = {acting.REPLAY: ("replay",)}
 def overview(call: Call) -> Response:
     """All boxes, and what is wrong."""
     look = call.site.live.latest()
-    return JSONResponse({**showing.overview(look), "jobs": [job_showing.box(view) for view in look.jobs]})
+    return Json({**showing.overview(look), "jobs": [job_showing.box(view) for view in look.jobs]})
 
 
 def boxes(call: Call) -> Response:
     """All boxes."""
-    return JSONResponse(showing.overview(call.site.live.latest())["boxes"])
+    return Json(showing.overview(call.site.live.latest())["boxes"])
 
 
 def box(call: Call) -> Response:
@@ -49,7 +50,7 @@ def history(call: Call) -> Response:
         raise BadInput(f"span: expected {' or '.join(Span)}")
     found, span = call.site.box(call.path["box"]), Span(given)
     slots = call.site.servers.history.read(found.name, span, now=call.site.servers.clock.now())
-    return JSONResponse(showing.history(slots, span))
+    return Json(showing.history(slots, span))
 
 
 def workers(call: Call) -> Response:
@@ -57,7 +58,7 @@ def workers(call: Call) -> Response:
     look = call.site.live.latest()
     if look.workers is None:
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "; ".join(look.outages))
-    return JSONResponse([showing.worker(each) for each in look.workers])
+    return Json([showing.worker(each) for each in look.workers])
 
 
 def items(call: Call) -> Response:
@@ -68,7 +69,7 @@ def items(call: Call) -> Response:
     which = filter_of(query, now=call.site.servers.clock.now())
     listed = call.site.find(found, which, start=wanted.start, towards=wanted.towards, limit=wanted.limit)
     side = "before" if wanted.towards == "older" else "after"
-    return JSONResponse(
+    return Json(
         {
             "items": [showing.item(row) for row in listed.rows],
             "next": None if listed.searched_to is None else {side: listed.searched_to},
@@ -81,7 +82,7 @@ def count(call: Call) -> Response:
     known_only(call.query, parsing.FILTER_NAMES)
     found = call.site.box(call.path["box"])
     which = filter_of(call.query, now=call.site.servers.clock.now())
-    return JSONResponse(showing.count(call.site.count(found, which)))
+    return Json(showing.count(call.site.count(found, which)))
 
 
 def count_exactly(call: Call) -> Response:
@@ -103,7 +104,7 @@ def item(call: Call) -> Response:
     except QueueUnavailable:
         attempts = None
     shown = showing.whole_item(row, found.name, why, call.site.hiding, attempts)
-    return JSONResponse({**shown, "in_log": known.in_log})
+    return Json({**shown, "in_log": known.in_log})
 
 
 def log(call: Call) -> Response:
@@ -114,9 +115,9 @@ def log(call: Call) -> Response:
     limit = parsing.number_of("limit", call.query.get("limit"), least=1, most=parsing.LARGEST_PAGE) or parsing.PAGE
     if bucket is None:
         waiting = waiting_in_log(call.site.servers.log, found)
-        return JSONResponse({"buckets": [showing.bucket_in_log(each) for each in waiting]})
+        return Json({"buckets": [showing.bucket_in_log(each) for each in waiting]})
     rows = call.site.servers.log.next(found, bucket, limit=limit)
-    return JSONResponse({"items": [showing.item(row) for row in rows]})
+    return Json({"items": [showing.item(row) for row in rows]})
 
 
 def act_on_one(call: Call) -> Response:
@@ -146,7 +147,7 @@ def act(call: Call) -> Response:
     copying = replaying.from_object(call.site, found, sent.get("replay"))
     if parsing.flag_of("dry_run", sent.get("dry_run")):
         tally = call.site.count(found, acting.meant_by(action, which))
-        return JSONResponse({"action": str(action), "dry_run": True, "items": showing.count(tally)})
+        return Json({"action": str(action), "dry_run": True, "items": showing.count(tally)})
     return begun(acting.begin(call.site, found, action, which, who=call.who.name, copying=copying))
 
 
@@ -160,7 +161,7 @@ def polling(call: Call, *, decision: Polling) -> Response:
 
 def job(call: Call) -> Response:
     """The progress of an action."""
-    return JSONResponse(_shown_job(_job(call)))
+    return Json(_shown_job(_job(call)))
 
 
 def cancel(call: Call) -> Response:
@@ -168,12 +169,12 @@ def cancel(call: Call) -> Response:
     found = _job(call)
     known_only(call.sent, ("csrf",))
     call.cancel(found)
-    return JSONResponse(_shown_job(found))
+    return Json(_shown_job(found))
 
 
 def doctor(call: Call) -> Response:
     """The doctor's findings; ``advice`` is null where all is well."""
-    return JSONResponse(
+    return Json(
         [
             {"area": each.area, "box": each.box, "text": masked_text(each.text), "advice": each.advice}
             for each in call.site.doctor.now()
@@ -186,7 +187,7 @@ def trail(call: Call) -> Response:
     known_only(call.query, ("limit",))
     limit = parsing.number_of("limit", call.query.get("limit"), least=1, most=1_000)
     deeds = call.site.servers.trail.latest(limit or parsing.PAGE)
-    return JSONResponse(
+    return Json(
         [
             {
                 "at": rfc3339(deed.at),
@@ -204,8 +205,8 @@ def trail(call: Call) -> Response:
 def _shown_box(call: Call, found: Box | JobBox) -> Response:
     look = call.site.live.latest()
     if isinstance(found, JobBox):
-        return JSONResponse(job_showing.box(look.job_box(found.name)))
-    return JSONResponse(showing.box(look.box(found.name), look.taken_at))
+        return Json(job_showing.box(look.job_box(found.name)))
+    return Json(showing.box(look.box(found.name), look.taken_at))
 
 
 def _one(call: Call) -> tuple[Box, int]:
@@ -231,7 +232,7 @@ def _job(call: Call) -> Job:
 
 def begun(found: Job) -> Response:
     """An action, done or under way."""
-    return JSONResponse(_shown_job(found), status_code=HTTPStatus.OK if found.ended.is_set() else HTTPStatus.ACCEPTED)
+    return Json(_shown_job(found), status_code=HTTPStatus.OK if found.ended.is_set() else HTTPStatus.ACCEPTED)
 
 
 def _shown_job(found: Job) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -22,6 +22,7 @@ from boxengine.domain.box import BoxType
 from boxengine.web.console import api, job_api, job_pages, job_routes, openapi, pages, reference
 from boxengine.web.console.access import Access, Authenticate, Authentication, Role
 from boxengine.web.console.acting import Polling
+from boxengine.web.console.answers import Json
 from boxengine.web.console.calls import Handler, api_failure, endpoint
 from boxengine.web.console.events import Events
 from boxengine.web.console.guard import Guard
@@ -203,7 +204,7 @@ def _http_error(request: Request, error: Exception) -> Response:
     found = error if isinstance(error, HTTPException) else HTTPException(HTTPStatus.INTERNAL_SERVER_ERROR)
     text = "There is no such page." if found.status_code == HTTPStatus.NOT_FOUND else str(found.detail)
     if "/api/" in request.url.path:
-        return JSONResponse({"error": text}, status_code=found.status_code, headers=found.headers)
+        return Json({"error": text}, status_code=found.status_code, headers=found.headers)
     return PlainTextResponse(f"{text}\n", status_code=found.status_code, headers=found.headers)
 
 
@@ -212,5 +213,5 @@ def _broken(request: Request, error: Exception) -> Response:
     logger.error("%s could not be answered: %s", request.url.path, type(error).__name__)
     text = "Something went wrong; the log of the console says what."
     if "/api/" in request.url.path:
-        return JSONResponse({"error": text}, status_code=500)
+        return Json({"error": text}, status_code=500)
     return PlainTextResponse(f"{text}\n", status_code=500)

@@ -12,11 +12,12 @@ from urllib.parse import parse_qsl, quote
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 
 from boxengine.domain.masking import masked_text
 from boxengine.errors import BoxError, Unavailable, UnknownBox
 from boxengine.web.console.access import CSRF_FIELD, CSRF_HEADER, Role, Visit, Who
+from boxengine.web.console.answers import Json
 from boxengine.web.console.jobs import Job
 from boxengine.web.console.parsing import BadInput
 from boxengine.web.console.site import Site
@@ -158,7 +159,7 @@ def _may_sign_in(call: Call, refusal: Refused) -> bool:
 
 def api_failure(_call: Call | None, status: HTTPStatus, text: str) -> Response:
     """An error as JSON."""
-    return JSONResponse({"error": text}, status_code=status)
+    return Json({"error": text}, status_code=status)
 
 
 def _admit(call: Call, role: Role | None) -> None:

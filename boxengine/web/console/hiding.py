@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from boxengine.domain.legible import is_legible, legible
 from boxengine.domain.masking import MASK, is_secret, masked_text
 
 EVERY_BOX = "*"
 LARGEST = 256 << 10
 """The most bytes of a payload that are shown."""
 HEX_SHOWN = 4 << 10
+TOO_DEEP = "nested too deeply to be shown"
+_KEY = re.compile(r'"((?:[^"\\]|\\.){1,255})"\s*:\s*', re.DOTALL)
+_SCALAR = re.compile(r'"(?:[^"\\]|\\.)*"?|[^\s,{}\[\]]+', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +54,25 @@ class Hiding:
         size = len(payload)
         if self.hides(box):
             return ShownPayload("hidden", "", size)
-        try:
-            value = json.loads(payload) if size <= LARGEST else None
-        except (ValueError, RecursionError):
-            value = None
-        if isinstance(value, dict | list):
-            return ShownPayload("json", json.dumps(self.value(box, value), indent=2, ensure_ascii=False), size)
+        shown = self._as_json(box, payload) if size <= LARGEST else None
+        if shown is not None:
+            return ShownPayload("json", shown, size)
         if self._paths_of(box) and size:
             # Without JSON there are no keys that tell what may be shown.
             return ShownPayload("hidden", "", size)
         text = _as_text(payload)
-        if text is not None and all(each.isprintable() or each in "\r\n\t" for each in text):
-            return ShownPayload("text", masked_text(text), size, cut=size > LARGEST)
-        return ShownPayload("hex", _hex(payload[:HEX_SHOWN]), size, cut=size > HEX_SHOWN)
+        if text is None or not legible(text):
+            return ShownPayload("hex", _hex(payload[:HEX_SHOWN]), size, cut=size > HEX_SHOWN)
+        shown, whole = _without_secrets(text)
+        return ShownPayload("text", masked_text(shown), size, cut=size > LARGEST or not whole)
+
+    def _as_json(self, box: str, payload: bytes) -> str | None:
+        """The payload as JSON; None if it is no object or list, or if it is nested too deeply for Python."""
+        try:
+            value = json.loads(payload)
+            return as_json(_masked((), value, self._paths_of(box))) if isinstance(value, dict | list) else None
+        except (ValueError, RecursionError):
+            return None
 
     def stored(self, box: str, value: Any) -> Any:
         """A whole stored value: a bare text has no key that tells whether it may be shown, and a number needs none."""
@@ -70,10 +82,19 @@ class Hiding:
 
     def value(self, box: str, value: Any) -> Any:
         """JSON with ``***`` for what is hidden."""
-        return _masked((), value, self._paths_of(box))
+        try:
+            return _masked((), value, self._paths_of(box))
+        except RecursionError:
+            return TOO_DEEP
 
     def _paths_of(self, box: str) -> list[tuple[str, ...]]:
         return [path for name in _covering(box) for path in self._paths.get(name, ())]
+
+
+def as_json(value: Any) -> str:
+    """The value as JSON, indented, with escapes for characters that cannot be sent or would reorder the page."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return text if legible(text) else "".join(each if is_legible(each) else json.dumps(each)[1:-1] for each in text)
 
 
 def _covering(box: str) -> set[str]:
@@ -102,7 +123,30 @@ def _masked(path: tuple[str, ...], value: Any, hidden: Sequence[tuple[str, ...]]
 
 
 def _text(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # the database may keep 1e400, for which neither Python nor JSON has a number
     return masked_text(value) if isinstance(value, str) else value
+
+
+def _without_secrets(text: str) -> tuple[str, bool]:
+    """The text with ``***`` for values whose JSON keys name a secret, for JSON that is too long or too deep to be parsed.
+
+    If such a value is an object or a list, the text ends there, because nothing tells where the value does.
+
+    Returns:
+        The text, and whether it goes to the end.
+    """
+    parts, position = [], 0
+    while key := _KEY.search(text, position):
+        parts.append(text[position : key.end()])
+        position = key.end()
+        if is_secret((key[1],)):
+            scalar = _SCALAR.match(text, position)
+            parts.append(f'"{MASK}"')
+            if scalar is None:
+                return "".join(parts), position == len(text)
+            position = scalar.end()
+    return "".join((*parts, text[position:])), True
 
 
 def _hex(payload: bytes) -> str:

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from boxengine.app.overview import job_reasons
 from boxengine.domain.jobs import JobBox
 from boxengine.ports.people.jobs import JobSearch
 from boxengine.web.console import job_acting, job_showing, parsing, showing
+from boxengine.web.console.answers import Json
 from boxengine.web.console.api import begun
 from boxengine.web.console.calls import Call, Refused
 from boxengine.web.console.job_pages import EVENTS_SHOWN
@@ -25,7 +26,7 @@ def jobs(call: Call) -> Response:
     found, wanted = call.site.office.box(call.path["box"]), parsing.page_of(call.query)
     listed = call.site.find_jobs(found, _search(call, call.query), wanted)
     side = "before" if wanted.towards == "older" else "after"
-    return JSONResponse(
+    return Json(
         {
             "jobs": [job_showing.row(row) for row in listed.rows],
             "next": None if listed.searched_to is None else {side: listed.searched_to},
@@ -37,7 +38,7 @@ def count(call: Call) -> Response:
     """How many jobs, up to 10,000."""
     known_only(call.query, SEARCH_NAMES)
     found = call.site.office.box(call.path["box"])
-    return JSONResponse(showing.count(call.site.count_jobs(found, _search(call, call.query))))
+    return Json(showing.count(call.site.count_jobs(found, _search(call, call.query))))
 
 
 def count_exactly(call: Call) -> Response:
@@ -56,7 +57,7 @@ def job(call: Call) -> Response:
         raise Refused(HTTPStatus.NOT_FOUND, f"{found.name} has no job {job_id}.")
     why = job_reasons(found, row, inspector, now=call.site.servers.clock.now())
     journal = inspector.journal(found, job_id, limit=EVENTS_SHOWN)
-    return JSONResponse(job_showing.whole(row, journal, why, found.name, call.site.hiding))
+    return Json(job_showing.whole(row, journal, why, found.name, call.site.hiding))
 
 
 def act_on_one(call: Call) -> Response:
@@ -79,7 +80,7 @@ def act(call: Call) -> Response:
     found, action = call.site.office.box(call.path["box"]), job_acting.action_of(sent.get("action"))
     which = job_acting.meant_by(action, _filter(call, sent.get("filter")))
     if parsing.flag_of("dry_run", sent.get("dry_run")):
-        return JSONResponse(showing.count(call.site.count_jobs(found, which)))
+        return Json(showing.count(call.site.count_jobs(found, which)))
     return begun(job_acting.begin(call.site, found, action, which, who=call.who.name))
 
 

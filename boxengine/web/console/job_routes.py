@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from boxengine.app.jobs.office import url_name
 from boxengine.app.overview.job_waiting import MOST_AWAITED
@@ -16,6 +16,7 @@ from boxengine.errors import InvalidItem
 from boxengine.ports.jobs import JobFilter
 from boxengine.version import __version__
 from boxengine.web.console import job_showing
+from boxengine.web.console.answers import Json
 from boxengine.web.console.calls import Call, Refused
 from boxengine.web.console.job_parsing import NEW_JOB, attributes_of
 from boxengine.web.console.parsing import BadInput, id_of, known_only, text_of
@@ -37,12 +38,12 @@ def trigger(call: Call) -> Response:
     call.site.jobs.note(
         who=call.who.name, action="trigger", box=box, what=f"job {job_id}", outcome=f"task {sent['task']}"
     )
-    return JSONResponse({"job_id": public_id(box, job_id), "status": status})
+    return Json({"job_id": public_id(box, job_id), "status": status})
 
 
 def status(call: Call) -> Response:
     """The state and progress of a job."""
-    return JSONResponse(_shown(call, *_one(call)))
+    return Json(_shown(call, *_one(call)))
 
 
 def cancel(call: Call) -> Response:
@@ -54,7 +55,7 @@ def cancel(call: Call) -> Response:
         call.site.jobs.note(
             who=call.who.name, action="cancel", box=box, what=f"job {job_id}", outcome="canceled or asked to stop"
         )
-    return JSONResponse(_shown(call, box, job_id))
+    return Json(_shown(call, box, job_id))
 
 
 def service_status(call: Call) -> Response:
@@ -64,7 +65,7 @@ def service_status(call: Call) -> Response:
         {"queue": box.name, "paused": _paused(call, box), **job_showing.counts(inspector.counts(box, limit=COUNTED_TO))}
         for box in call.site.office.boxes
     ]
-    return JSONResponse({"status": "ok", "version": __version__, "queues": queues})
+    return Json({"status": "ok", "version": __version__, "queues": queues})
 
 
 def _paused(call: Call, box: JobBox) -> bool:
@@ -74,7 +75,7 @@ def _paused(call: Call, box: JobBox) -> bool:
 
 async def health(_request: Request) -> Response:
     """Reports that this process answers. It asks no server, so it says nothing about the database."""
-    return JSONResponse({"status": "ok"})
+    return Json({"status": "ok"})
 
 
 def public_id(box: JobBox, job_id: int) -> str:

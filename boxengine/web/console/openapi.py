@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from boxengine.domain.item import Status
 from boxengine.ports.people.history import Span
 from boxengine.version import __version__
 from boxengine.web.console.acting import DONE, Polling
+from boxengine.web.console.answers import Json
 from boxengine.web.console.calls import Call
 from boxengine.web.console.openapi_jobs import job_paths
 from boxengine.web.console.openapi_parts import LIST, OBJECT, PERIOD, TEXT, does
@@ -74,7 +75,7 @@ _JOB = {"job": {"type": "string"}}
 
 def document(call: Call) -> Response:
     """The document itself."""
-    return JSONResponse(described(call.url("")))
+    return Json(described(call.url("")))
 
 
 def described(server: str = "") -> dict[str, Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from boxengine.domain.box import Box, BoxType
 from boxengine.errors import UnknownBox
 from boxengine.web.console import acting
 from boxengine.web.console.acting import Polling
+from boxengine.web.console.answers import Json
 from boxengine.web.console.calls import Call
 from boxengine.web.console.parsing import BadInput
 from boxengine.web.console.site import box_id
@@ -23,13 +24,13 @@ def index(call: Call, *, side: BoxType) -> Response:
     boxes = [box for box in call.site.by_id.values() if box.type is side]
     enabled = call.site.servers.pauses.polling_enabled(boxes)
     shown = [_shown(call, box, decided=enabled.get(box.name)) for box in boxes]
-    return JSONResponse(shown, headers={"X-Total-Count": str(len(shown))})
+    return Json(shown, headers={"X-Total-Count": str(len(shown))})
 
 
 def show(call: Call, *, side: BoxType) -> Response:
     """One box."""
     box = _box(call, side)
-    return JSONResponse(_shown(call, box, decided=_decided(call, box)))
+    return Json(_shown(call, box, decided=_decided(call, box)))
 
 
 def update(call: Call, *, side: BoxType) -> Response:
@@ -40,7 +41,7 @@ def update(call: Call, *, side: BoxType) -> Response:
         raise BadInput(f'expected {{"{name}": {{"polling_enabled": true or false}}}}')
     enabled = _flag(given["polling_enabled"])
     acting.decide(call.site, box, Polling.RESUME if enabled else Polling.PAUSE, who=call.who.name)
-    return JSONResponse(_shown(call, box, decided=enabled))
+    return Json(_shown(call, box, decided=enabled))
 
 
 def destroy(call: Call, *, side: BoxType) -> Response:
@@ -48,9 +49,9 @@ def destroy(call: Call, *, side: BoxType) -> Response:
     box = _box(call, side)
     decided = _decided(call, box)
     if decided is None:
-        return JSONResponse("OK")
+        return Json("OK")
     acting.decide(call.site, box, Polling.FORGET, who=call.who.name)
-    return JSONResponse(_shown(call, box, decided=decided))
+    return Json(_shown(call, box, decided=decided))
 
 
 def _box(call: Call, side: BoxType) -> Box:

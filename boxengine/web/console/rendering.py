@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from starlette.responses import HTMLResponse
 
 from boxengine.app.overview.problems import reason_of
 from boxengine.app.overview.words import lasting, number
@@ -22,7 +20,9 @@ from boxengine.ports.people.items import status_name
 from boxengine.version import __version__
 from boxengine.web.console import job_showing
 from boxengine.web.console.access import CSRF_FIELD
+from boxengine.web.console.answers import Html
 from boxengine.web.console.calls import Call
+from boxengine.web.console.hiding import as_json
 from boxengine.web.console.site import box_id
 
 HERE = Path(__file__).parents[1]
@@ -30,9 +30,9 @@ STATIC = HERE / "static"
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def page(call: Call, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+def page(call: Call, template: str, status: int = 200, **values: Any) -> Html:
     """A whole page."""
-    return HTMLResponse(_environment().get_template(template).render(call=call, **_shared(call), **values), status)
+    return Html(_environment().get_template(template).render(call=call, **_shared(call), **values), status)
 
 
 def fragment(call: Call, template: str, **values: Any) -> str:
@@ -65,7 +65,7 @@ def _environment() -> Environment:
         "box_id": box_id,
         "bytes": _bytes,
         "count": lambda count: "–" if count is None else _short(count),
-        "json": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
+        "json": as_json,
         "lasting": lasting,
         "masked": masked_text,
         "moment": _moment,

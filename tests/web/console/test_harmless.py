@@ -39,6 +39,21 @@ def test_html_in_every_field_of_an_item_is_text(console: Console) -> None:
         assert "<img" not in answer.text, path
 
 
+@pytest.mark.parametrize(
+    "odd", ['{"a": "\\ud800"}', '{"\\udfff": 1}', '{"a": 1e400}', '["' + "\\u202e" + '"]', "[" * 900 + "]" * 900]
+)
+def test_odd_json_in_payload_and_options_breaks_no_page(console: Console, odd: str) -> None:
+    (item_id,) = console.create("payment_inbox_item", payload=odd.encode())
+    with console.engine.begin() as other:
+        other.exec_driver_sql("ALTER TABLE payment_inbox_items ALTER COLUMN options TYPE json USING options::json")
+    console.change(item_id, box="payment_inbox_item", options=odd)
+    for path in ("/boxes/payment-inbox-item/items", f"/boxes/payment-inbox-item/items/{item_id}"):
+        assert console.browser().get(path).status == 200
+    found = console.client().get(f"/api/boxes/payment-inbox-item/items/{item_id}")
+    assert found.status == 200
+    assert found.json["payload"]["kind"] in ("json", "text")
+
+
 def test_a_statement_that_takes_too_long_is_broken_off_with_a_sentence(console: Console) -> None:
     servers = connect(console.boxes.resolved.settings, patience=Patience(statement_limit=timedelta(milliseconds=50)))
     limited = Console(console.boxes, servers, console.engine, build(console.boxes, servers=servers))
