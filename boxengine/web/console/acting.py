@@ -70,12 +70,12 @@ def begin(
     def run(job: Job) -> str:
         if action == REPLAY:
             try:
-                copied = site.replays.run(box, which, copying, progress=lambda items, _: job.advance(items))
+                copied = site.replays(job).run(box, which, copying, progress=lambda items, _: job.advance(items))
             finally:
                 site.changed(box)
             return f"{counted(Count(copied), 'item')} {DONE[action]}"
         try:
-            done = site.actions.run(box, Action(action), which, progress=job.advance)
+            done = site.actions(job).run(box, Action(action), which, progress=job.advance)
         finally:
             site.servers.store.read_from_start(box.name)
             site.changed(box)
@@ -92,8 +92,8 @@ def count_exactly(site: Site, box: Box, which: ItemFilter, *, who: str) -> Job:
     """Counts in the background, window by window, however large the table is."""
 
     def run(job: Job) -> str:
-        number, after = 0, 0
-        while ids := site.items.ids(box, which, after=after, limit=COUNTED_AT_ONCE):
+        number, after, items = 0, 0, site.items(job)
+        while ids := items.ids(box, which, after=after, limit=COUNTED_AT_ONCE):
             number, after = number + len(ids), ids[-1]
             job.advance(len(ids))
         return f"exactly {counted(Count(number), 'item')}"

@@ -75,6 +75,14 @@ class Job:
             Cancelled: the job must stop here.
         """
         self.done += items
+        self.heed_cancel()
+
+    def heed_cancel(self) -> None:
+        """Called where a job can stop.
+
+        Raises:
+            Cancelled: the job must stop here.
+        """
         if self.cancel.is_set():
             raise Cancelled
 
@@ -135,7 +143,7 @@ class Jobs:
 
     def _run(self, job: Job, run: Callable[[Job], str]) -> None:
         try:
-            job.advance(0)  # it may have been cancelled while it waited for a thread
+            job.heed_cancel()  # it may have been cancelled while it waited for a thread
             job.outcome = run(job)
             job.state = State.DONE
         except Cancelled:

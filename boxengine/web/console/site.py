@@ -30,7 +30,7 @@ from boxengine.settings.explanation import Row
 from boxengine.web.console.access import Access
 from boxengine.web.console.figures import AllFigures, Figures
 from boxengine.web.console.hiding import Hiding
-from boxengine.web.console.jobs import Jobs
+from boxengine.web.console.jobs import Job, Jobs
 from boxengine.web.console.live import Live
 from boxengine.web.console.parsing import Page
 from boxengine.web.console.windows import WindowedItems, searched_for
@@ -143,20 +143,17 @@ class Site:
         with contextlib.suppress(QueueUnavailable):
             self.servers.history.measured(waits, now=look.taken_at)
 
-    @cached_property
-    def actions(self) -> ItemActions:
+    def actions(self, job: Job) -> ItemActions:
         """Acts on items; finds them the way pages do."""
-        return ItemActions(self.items, self.servers.memory)
+        return ItemActions(self.items(job), self.servers.memory)
 
-    @cached_property
-    def replays(self) -> Replays:
+    def replays(self, job: Job) -> Replays:
         """Inserts delivered items again."""
-        return Replays(self.items)
+        return Replays(self.items(job))
 
-    @property
-    def items(self) -> WindowedItems:
-        """Rows, found window by window."""
-        return WindowedItems(self.servers.items, self.servers.inspector)
+    def items(self, job: Job) -> WindowedItems:
+        """Rows, found window by window. The job can be cancelled between two windows, even if it finds nothing for minutes."""
+        return WindowedItems(self.servers.items, self.servers.inspector, go_on=job.heed_cancel)
 
     def item(self, box: Box, item_id: ItemId) -> LookedUp | None:
         """One item, from the box's table or else from its log; None: there is none."""

@@ -22,9 +22,13 @@ def searched_for(seconds: float) -> Callable[[], bool]:
 class WindowedItems:
     """An ``ItemsStore`` that searches for ids through an ``Inspector``."""
 
-    def __init__(self, items: ItemsStore, inspector: Inspector) -> None:
+    def __init__(self, items: ItemsStore, inspector: Inspector, *, go_on: Callable[[], None]) -> None:
+        """Args:
+        go_on: called after each part of a search, however few ids it found; what it raises ends the search.
+        """
         self._items = items
         self._inspector = inspector
+        self._go_on = go_on
 
     def ids(self, box: Box, which: ItemFilter, *, after: int | None, limit: int) -> list[int]:
         start: int | None = after or 0
@@ -40,6 +44,7 @@ class WindowedItems:
             )
             found += sorted(row.id for row in look.rows)
             start = look.searched_to
+            self._go_on()
         return found
 
     def count(self, box: Box, which: ItemFilter) -> int:

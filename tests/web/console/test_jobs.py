@@ -6,15 +6,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.trail import MemoryTrail
+from boxengine.adapters.sql.looking.inspection import SqlInspector
 from boxengine.domain.box import Box, BoxType
 from boxengine.errors import QueueUnavailable, StoreUnavailable
+from boxengine.ports.people.inspection import Found
 from boxengine.ports.people.trail import Deed
+from boxengine.web.console import acting
 from boxengine.web.console.jobs import AT_ONCE, KEPT, Job, Jobs, State
 from tests.web.console.conftest import READ, Console
 
@@ -180,6 +184,37 @@ def test_an_action_on_thousands_is_cancelled_from_a_page_and_the_same_one_does_t
     last = console.app.state.site.jobs.latest()[0]
     assert last.ended.wait(30)
     assert sorted(console.statuses().values()) == [FAILED] * 2 + [DISCARDED] * 2_998
+
+
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [
+        ("items/count", {"filter": {"error": "nobody says this"}}),
+        ("actions", {"action": "delete", "filter": {"status": "delivered", "error": "nobody says this"}}),
+        ("actions", {"action": "replay", "filter": {"key": "nobody's"}}),
+    ],
+)
+def test_a_search_that_finds_nothing_for_a_long_time_can_be_cancelled(
+    console: Console, monkeypatch: pytest.MonkeyPatch, path: str, sent: dict[str, object]
+) -> None:
+    console.create()
+    looking, over = threading.Event(), threading.Event()
+
+    def find(*_: object, start: int, **__: object) -> Found:
+        looking.set()
+        return Found([], None if over.is_set() else start + 1)
+
+    monkeypatch.setattr(SqlInspector, "find", find)
+    monkeypatch.setattr(acting, "SOON", timedelta(0))
+    client = console.client()
+    begun = client.post(f"/api/boxes/order-outbox-item/{path}", sent).json
+    assert looking.wait(30)
+    client.post(f"/api/jobs/{begun['id']}/cancel")
+    job = console.app.state.site.jobs.get(begun["id"])
+    ended = job.ended.wait(5)
+    over.set()
+    assert ended
+    assert job.outcome == "cancelled after 0 items"
 
 
 def test_whoever_may_look_may_count_exactly(each_console: Console) -> None:
