@@ -70,7 +70,7 @@ def begin(
     def run(job: Job) -> str:
         if action == REPLAY:
             try:
-                copied = site.replays(job).run(box, which, copying, progress=lambda items, _: job.advance(items))
+                copied = site.replays(job).run(box, which, copying, progress=job.advance_replay)
             finally:
                 site.changed(box)
             return f"{counted(Count(copied), 'item')} {DONE[action]}"

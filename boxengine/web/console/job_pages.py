@@ -99,7 +99,7 @@ def question(call: Call) -> Response:
         "job_question.html",
         box=found,
         action=action,
-        asked=asked,
+        asked=parsing.settled(asked, which.created_from, which.created_before),
         what=job_acting.in_words(which),
         seen=seen,
         count=call.site.count_jobs(found, which),

@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from boxengine.domain.box import Box
 from boxengine.domain.jobs import JobBox
+from boxengine.domain.masking import masked_text
 from boxengine.errors import BoxError, QueueUnavailable
 from boxengine.ports import Clock
 from boxengine.ports.people.trail import Deed, Trail
@@ -55,6 +56,8 @@ class Job:
     done: int = 0
     """Items looked at so far."""
     outcome: str = ""
+    replayed_to: int | None = None
+    """Of a replay, the last id that it has replayed."""
     cancel: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -68,6 +71,13 @@ class Job:
         """What the action applies to, in words."""
         return "jobs" if isinstance(self.box, JobBox) else "items"
 
+    @property
+    def again(self) -> str:
+        """What the same action would do once more."""
+        if self.replayed_to is None:
+            return "the same action does the rest"
+        return f"the same action would replay the items up to id {self.replayed_to} a second time"
+
     def advance(self, items: int) -> None:
         """Called after each batch.
 
@@ -76,6 +86,11 @@ class Job:
         """
         self.done += items
         self.heed_cancel()
+
+    def advance_replay(self, items: int, last_id: int) -> None:
+        """The same for a replay, which must not begin from the start after it was broken off."""
+        self.replayed_to = last_id
+        self.advance(items)
 
     def heed_cancel(self) -> None:
         """Called where a job can stop.
@@ -147,11 +162,12 @@ class Jobs:
             job.outcome = run(job)
             job.state = State.DONE
         except Cancelled:
-            job.state, job.outcome = State.CANCELLED, f"cancelled after {job.done:,} {job.things}"
+            so_far = f"cancelled after {job.done:,} {job.things}"
+            job.state, job.outcome = State.CANCELLED, so_far if job.replayed_to is None else f"{so_far}; {job.again}"
         except BoxError as error:
             job.state = State.FAILED
-            so_far = f"stopped after {job.done:,} {job.things}: {error}"
-            job.outcome = f"{so_far}. What is done stays done; the same action does the rest"
+            so_far = f"stopped after {job.done:,} {job.things}: {masked_text(str(error))}"
+            job.outcome = f"{so_far}. What is done stays done; {job.again}"
         except Exception as error:
             logger.exception("%s of %s broke off", job.action, job.box.name)
             job.state, job.outcome = State.FAILED, f"stopped after {job.done:,} {job.things}: {type(error).__name__}"

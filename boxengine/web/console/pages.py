@@ -160,7 +160,7 @@ def question(call: Call) -> Response:
         "question.html",
         box=found,
         action=action,
-        asked=asked,
+        asked=parsing.settled(asked, which.created_from, which.created_before),
         what=acting.in_words(which),
         count=call.site.count(found, which),
         back=call.url(_items_path(found, asked)),

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from boxengine.domain.item import Status
+from boxengine.domain.item import Status, rfc3339
 from boxengine.ports import ItemFilter
 from boxengine.ports.people.inspection import Towards
 from boxengine.settings.durations import parse
@@ -120,6 +120,12 @@ def moment_of(name: str, given: Any, *, now: datetime) -> datetime | None:
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise BadInput(f"{name}: expected a moment such as 2026-01-31T12:00Z, or how long ago, such as PT1H") from error
+
+
+def settled(asked: Mapping[str, Any], since: datetime | None, before: datetime | None) -> dict[str, Any]:
+    """The filter as it was typed, with moments in place of how long ago: what is confirmed later is what was asked about."""
+    ends = {"from": since, "to": before}
+    return {**asked, **{name: rfc3339(end) for name, end in ends.items() if end is not None}}
 
 
 def _statuses(given: Any) -> frozenset[int]:

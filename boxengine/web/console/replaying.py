@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from boxengine.domain.box import Box
+from boxengine.domain.masking import masked
 from boxengine.engine import replaying
 from boxengine.ports import Copying, Overtaking, Replay
 from boxengine.web.console import parsing
@@ -53,7 +54,7 @@ def in_words(how: Replay) -> str:
     parts = [f"to {how.transport} alone"] if how.transport else []
     if isinstance(how, Copying):
         parts += [f"as event {how.event_name}"] if how.event_name else []
-        parts += [f"with {name}={value}" for name, value in how.options.items()]
+        parts += [f"with {name}={masked((name,), value)}" for name, value in how.options.items()]
     parts += ["with their Idempotency-Key"] if how.same_identity else []
     parts += ["before live items of their keys"] if isinstance(how, Overtaking) else []
     return "".join(f", {part}" for part in parts)

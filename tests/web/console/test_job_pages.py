@@ -164,6 +164,18 @@ def test_all_jobs_of_a_search_are_acted_on_with_their_number_asked_first(each_jo
     assert set(states(console).values()) == {"queued"}, "an empty list does not mean everything"
 
 
+def test_an_action_on_a_period_before_now_takes_what_was_asked_about_however_late_it_is_confirmed(
+    job_console: Console,
+) -> None:
+    asked_about = job_console.create_job()
+    browser = job_console.browser()
+    question = browser.get(f"{BOX}/jobs/act?action=cancel&status=queued&to=PT0S")
+    assert "Cancel 1 job?" in question.text
+    later = job_console.create_job()
+    browser.post(f"{BOX}/jobs/act", question.hidden, form=True)
+    assert states(job_console) == {later: "queued", asked_about: "canceled"}
+
+
 def test_a_search_for_two_states_is_acted_on_as_it_is_shown(job_console: Console) -> None:
     for _ in range(3):
         job_console.create_job()

@@ -146,6 +146,29 @@ def test_a_job_that_breaks_off_says_how_far_it_came_and_that_it_can_be_done_agai
     assert outcome(trail).startswith("stopped after 500 items: the database: gone. What is done stays done")
 
 
+@pytest.mark.parametrize("ended", ["cancelled", "stopped"])
+def test_a_replay_that_breaks_off_says_what_the_same_action_would_send_twice(
+    jobs: Jobs, trail: MemoryTrail, ended: str
+) -> None:
+    def run(job: Job) -> str:
+        if ended == "cancelled":
+            job.cancel.set()
+        job.advance_replay(500, 1_234)
+        raise StoreUnavailable("the database: gone")
+
+    assert jobs.start(who="Zoë", action="replay", box=BOX, what="items", run=run).ended.wait(10)
+    assert outcome(trail).startswith(f"{ended} after 500 items")
+    assert outcome(trail).endswith("; the same action would replay the items up to id 1234 a second time")
+
+
+def test_passwords_in_the_error_that_ends_a_job_are_masked(jobs: Jobs, trail: MemoryTrail) -> None:
+    def run(_job: Job) -> str:
+        raise StoreUnavailable("postgresql://shop:s3cret@db/shop: gone")
+
+    assert jobs.start(who="Zoë", action="retry", box=BOX, what="items", run=run).ended.wait(10)
+    assert "s3cret" not in outcome(trail)
+
+
 def test_while_redis_is_out_jobs_run_and_the_log_has_the_trail(caplog: pytest.LogCaptureFixture) -> None:
     class Out(MemoryTrail):
         def add(self, deed: Deed) -> None:

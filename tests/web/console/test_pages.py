@@ -149,6 +149,20 @@ def test_an_old_page_does_not_act_on_an_item_whose_status_has_changed(console: C
     assert console.statuses() == {item: DISCARDED}
 
 
+def test_an_action_on_a_period_before_now_takes_what_was_asked_about_however_late_it_is_confirmed(
+    console: Console,
+) -> None:
+    (asked_about,) = console.create()
+    console.fail(asked_about)
+    browser = console.browser()
+    question = browser.get(f"{ORDERS}/act?action=retry&status=failed&to=PT0S")
+    assert "Retry 1 item?" in question.text
+    (later,) = console.create()
+    console.fail(later)
+    browser.post(f"{ORDERS}/act", question.hidden, form=True)
+    assert console.statuses() == {asked_about: PENDING, later: FAILED}
+
+
 def test_actions_by_filter_count_first_and_take_only_what_is_meant(each_console: Console) -> None:
     ids = each_console.create(count=4, event_key="a")
     (other,) = each_console.create(event_key="b")
@@ -193,8 +207,10 @@ def test_a_replay_goes_to_one_transport_or_overtakes_as_it_is_asked_for(each_con
     (done,) = each_console.create(event_key="a")
     each_console.change(done, status=DELIVERED)
     client, path = each_console.client(), "/api/boxes/order-outbox-item"
-    answer = client.post(f"{path}/items/{done}/replay", {"replay": {"transport": "log", "options": {"copy": "again"}}})
-    assert answer.json["what"] == f"item {done}, to log alone, with copy=again"
+    answer = client.post(
+        f"{path}/items/{done}/replay", {"replay": {"transport": "log", "options": {"copy": "again", "api_key": "x"}}}
+    )
+    assert answer.json["what"] == f"item {done}, to log alone, with copy=again, with api_key=***"
     copy = max(each_console.statuses())
     shown = client.get(f"{path}/items/{copy}").json
     assert (shown["options"]["replay_to"], shown["options"]["copy"]) == ("log", "again")
