@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
@@ -232,7 +232,12 @@ def _outage(error: Unavailable) -> str:
 
 
 def _back(request: Request) -> str:
-    query = f"?{request.url.query}" if request.url.query else ""
-    root = str(request.scope.get("root_path", ""))
-    path = request.url.path.removeprefix(root) or "/"
+    """Where to go after signing in: to this page, or to the one whose form was sent, because a form's target is no page."""
+    page = str(request.url) if request.method in ("GET", "HEAD") else request.headers.get("referer", "")
+    try:
+        url = urlsplit(page)
+    except ValueError:
+        return ""
+    query = f"?{url.query}" if url.query else ""
+    path = url.path.removeprefix(str(request.scope.get("root_path", ""))) or "/"
     return f"?next={quote(path + query, safe='')}" if path != "/" else ""

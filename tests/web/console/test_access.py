@@ -6,6 +6,7 @@ import asyncio
 import base64
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from starlette.requests import Request
@@ -241,6 +242,20 @@ def test_an_origin_that_is_no_address_is_a_foreign_one(console: Console) -> None
     csrf = browser.csrf(f"{ORDERS}/polling?decide=pause")
     for origin in ("http://[", "http://a]b", "http://[x]", "null", ""):
         assert browser.post(f"{API}/pause", {"csrf": csrf}, origin=origin).status == 403, origin
+
+
+@pytest.mark.parametrize("root", ["", "/boxengine"])
+def test_whoever_sends_a_form_after_the_session_has_ended_signs_in_and_comes_back_to_the_form(
+    console: Console, root: str
+) -> None:
+    browser = console.client(None, root_path=root)
+    for target in (f"{ORDERS}/act", f"{ORDERS}/polling", f"{ORDERS}/count", "/jobs/x/cancel"):
+        form = f"{ORDERS}/act?action=retry&status=failed"
+        asked = browser.post(target, {"action": "retry"}, form=True, referer=f"http://localhost{root}{form}")
+        assert asked.status == 303
+        assert parse_qs(urlsplit(asked.headers["location"]).query)["next"] == [form]
+    for odd in ("http://[", "", "http://localhost"):
+        assert browser.post(f"{ORDERS}/act", {}, form=True, referer=odd).headers["location"] == f"{root}/login"
 
 
 def test_an_open_redirect_after_signing_in_is_not_followed(console: Console) -> None:
