@@ -125,9 +125,9 @@ class Access:
             answer = self._authenticate(request)
             found = await answer if inspect.isawaitable(answer) else answer
             return (Who(found, Role.OPERATE) if isinstance(found, str) else found), False
-        if self.kind == "none":
-            return Who("anybody", Role.OPERATE), False
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if self.kind == "none":
+            return Who("anybody", Role.OPERATE), scheme.lower() == "bearer"
         if scheme.lower() == "bearer":
             role = self.role_of(given.strip(), _address(request))
             return (Who(f"token ({role.name.lower()})", role) if role else None), True

@@ -316,6 +316,14 @@ def test_where_anybody_may_operate_another_site_still_may_not(console: Console) 
     assert browser.press(f"{ORDERS}/polling?decide=pause", f"{ORDERS}/polling", decide="pause").status == 303
 
 
+def test_where_anybody_may_operate_a_program_may_too(console: Console) -> None:
+    program = console.again(authentication="none").client("any")
+    assert program.post(f"{API}/pause", {}).status == 200
+    assert program.post(f"{API}/resume", {}, origin="https://evil.example").status == 200, (
+        "no page can send this header"
+    )
+
+
 def test_a_name_that_somebody_else_lets_lead_here_is_not_answered_to(console: Console) -> None:
     guarded = console.again(authentication="none", hosts=["localhost", "127.0.0.1"])
     assert guarded.client(None, host="rebound.evil.example").get("/api/overview").status == 421
