@@ -69,7 +69,7 @@ def _works(boxes: Boxes, within: timedelta) -> bool:
 @cli.command("show")
 def show(context: typer.Context, as_json: AsJson = False) -> None:  # noqa: FBT002 - typer's way
     """Print every value in force and where it came from; secrets are masked."""
-    from rich.table import Table  # noqa: PLC0415 - see context.output
+    from rich.table import Column, Table  # noqa: PLC0415 - see context.output
     from rich.text import Text  # noqa: PLC0415
 
     from boxengine.settings import explain  # noqa: PLC0415 - see Globals.boxes
@@ -78,7 +78,7 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:  # noqa: FBT0
     if as_json:
         print_json([{"key": row.path, "value": row.value, "source": row.source} for row in rows])
         return
-    table = Table("key", "value", "source")
+    table = Table(*(Column(name, overflow="fold") for name in ("key", "value", "source")))
     for row in rows:
         table.add_row(*map(Text, (row.path, str(row.value), row.source)))
     output().print(table)

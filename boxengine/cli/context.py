@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from boxengine.engine.jobs.pipeline import JobPipeline
 
 
-_PIPE_WIDTH = 300
+_PIPE_WIDTH = 10_000
+"""More than any table has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,12 @@ def models(boxes: Boxes, names: Sequence[Box]) -> list[type]:
 
 def print_json(value: Any) -> None:
     """Prints one value as JSON to standard output."""
-    sys.stdout.write(json.dumps(value, default=str, ensure_ascii=False) + "\n")
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:  # a lone surrogate, or a terminal that is not of UTF-8: JSON has escapes for both
+        text = json.dumps(value, default=str)
+    sys.stdout.write(f"{text}\n")
 
 
 def say(text: str) -> None:

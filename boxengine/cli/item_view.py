@@ -9,41 +9,60 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from boxengine.cli.text import aligned, printable
+from boxengine.cli.text import aligned, printable, wrapped
 from boxengine.domain.item import rfc3339
+from boxengine.domain.legible import legible
 from boxengine.ports import ItemRow
 from boxengine.ports.people.items import status_name
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 HEX_PREVIEW = 256
 """The most bytes shown of a payload that is not text."""
 _HEX_LINE = 16
+_HEAD = ("id", "status", "event_key", "event_name", "bucket", "errors", "created_at", "processed_at", "reason")
+_WIDEST = 100_000
+"""Characters; more than a row ever has."""
 _LONGEST_REASON = 60
 _TIME = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+Z ")
 
 
-def listing(rows: list[ItemRow]) -> Table:
-    """One line per item."""
-    from rich.table import Table  # noqa: PLC0415 - see context.output
+def listing(rows: list[ItemRow], console: Console) -> Table | Text:
+    """One line per item; if the terminal is too narrow for that, a few lines, so that nothing is cut off."""
+    from rich.measure import Measurement  # noqa: PLC0415 - see context.output
+    from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    table = Table("id", "status", "event_key", "event_name", "bucket", "errors", "created_at", "processed_at", "reason")
+    table = Table(*_HEAD)
     for row in rows:
-        cells = (
-            str(row.id),
-            status_name(row.status),
-            row.event_key,
-            row.event_name or "-",
-            str(row.bucket),
-            str(row.errors_count),
-            _moment(row.created_at),
-            _moment(row.processed_at),
-            _reason(row.error_log),
-        )
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    return table
+        table.add_row(*map(Text, _cells(row)))
+    needed = Measurement.get(console, console.options.update_width(_WIDEST), table).maximum
+    return table if needed <= console.width else Text("\n".join(_narrow(row, console.width) for row in rows))
+
+
+def _cells(row: ItemRow) -> list[str]:
+    cells = (
+        str(row.id),
+        status_name(row.status),
+        row.event_key,
+        row.event_name or "-",
+        str(row.bucket),
+        str(row.errors_count),
+        _moment(row.created_at),
+        _moment(row.processed_at),
+        _reason(row.error_log),
+    )
+    return list(map(printable, cells))
+
+
+def _narrow(row: ItemRow, width: int) -> str:
+    id_, status, *rest, reason = _cells(row)
+    told = ", ".join(f"{name} {cell}" for name, cell in zip(_HEAD[2:-1], rest, strict=True) if cell != "-")
+    lines = [f"{id_} {status}", f"  {told}", *([f"  {reason}"] if reason else [])]
+    return "\n".join(wrapped(line, width) for line in lines)
 
 
 def details(row: ItemRow) -> str:
@@ -84,7 +103,7 @@ def as_text(payload: bytes) -> str | None:
 
 def _payload(payload: bytes) -> str:
     text = as_text(payload)
-    if text is not None and printable(text, lines=True) == text:
+    if text is not None and legible(text) and "\r" not in text.replace("\r\n", ""):
         return text
     lines = [
         f"{start:08x}  {payload[start : min(start + _HEX_LINE, HEX_PREVIEW)].hex(' '):<47}"

@@ -59,7 +59,8 @@ def list_(
     if json:
         print_json([as_json(row) for row in rows])
         return
-    output().print(listing(rows) if rows else "no such items")
+    console = output()
+    console.print(listing(rows, console) if rows else "no such items")
     if found.storage == "log" and not {int(each) for each in which.statuses} - {int(Status.PENDING)}:
         notes().print(
             f"items that wait in the log are not listed: boxengine status {box} counts them, items show shows one"

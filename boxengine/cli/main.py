@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
 import os
 import sys
 import traceback
@@ -86,6 +87,8 @@ def run(arguments: list[str] | None = None) -> None:
         arguments: None: those of this process, which ends with the command.
     """
     open_closed_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error does with what its encoding lacks
     if arguments is None:
         arguments = sys.argv[1:]
         atexit.register(gc.freeze)  # otherwise Python searches all modules for garbage before it forgets them

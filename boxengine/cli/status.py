@@ -92,9 +92,13 @@ def _once(look: _Look, *, as_json: bool) -> int:
 
 
 def _watch(look: _Look, wait: Callable[[float], bool], interval: float, *, as_json: bool) -> None:
-    if as_json:
+    if as_json or not sys.stdout.isatty():
         while True:
-            print_json(look.rows())
+            rows = look.rows()
+            if as_json:
+                print_json(rows)
+            else:
+                say("\n".join([view(rows, width=width()), *look.problems, ""]))
             sys.stdout.flush()
             if wait(interval):
                 return

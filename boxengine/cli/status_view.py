@@ -6,13 +6,12 @@ control the terminal.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from boxengine.cli.job_status import JOB, SIGNS, job_table
-from boxengine.cli.text import aligned, printable
+from boxengine.cli.text import aligned, printable, wrapped
 from boxengine.domain.words import plural
 from boxengine.ports import Precision
 
@@ -31,7 +30,7 @@ def view(rows: Sequence[Mapping[str, Any]], *, width: int) -> str:
         parts.append(job_table(jobs))
     workers = list(_workers([*rows, *jobs]))
     if workers:
-        parts.append(_fitting(_WORKERS, workers, width) or "\n".join(_wrapped(_told(each), width) for each in workers))
+        parts.append(_fitting(_WORKERS, workers, width) or "\n".join(wrapped(_told(each), width) for each in workers))
     circuits = list(_circuits(rows))
     if circuits:
         parts.append("\n".join(circuits))
@@ -66,15 +65,11 @@ def _narrow(rows: Sequence[Mapping[str, Any]], width: int) -> str:
         workers = "-" if row["workers"] is None else len(row["workers"])
         lag = "" if row["queue_lag_seconds"] is None else f" (lag {_length(row['queue_lag_seconds'])})"
         lines.append(f"{row['type']} {row['box']}")
-        lines.append(_wrapped(f"  {', '.join(counts)}", width))
+        lines.append(wrapped(f"  {', '.join(counts)}", width))
         lines.append(
-            _wrapped(f"  queue {_number(row['queue'])}{lag}, polling {_polling(row)}, workers {workers}", width)
+            wrapped(f"  queue {_number(row['queue'])}{lag}, polling {_polling(row)}, workers {workers}", width)
         )
     return "\n".join(lines)
-
-
-def _wrapped(line: str, width: int) -> str:
-    return textwrap.fill(line, max(20, width), subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 def _workers(rows: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:

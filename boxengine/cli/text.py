@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 
@@ -23,3 +24,8 @@ def aligned(rows: Sequence[Sequence[str]], *, right: Sequence[bool]) -> list[str
         ).rstrip()
         for row in rows
     ]
+
+
+def wrapped(line: str, width: int) -> str:
+    """The line in lines of at most this width unless a word is longer; those that follow the first are indented."""
+    return textwrap.fill(line, max(20, width), subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)

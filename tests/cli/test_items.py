@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import redis
+from rich.console import Console
 
 from tests.cli.project import Project, first_deliveries_in_order
 from tests.eventually import eventually
@@ -74,6 +76,55 @@ def test_list_shows_a_table_and_tells_of_the_next_page(failed: Project) -> None:
     assert "│ kafka: why " in shown
     assert "--after 2" in failed.errors
     assert "no such items" in failed.call("items", "list", BOX, "--event-key", "nobody")
+
+
+@pytest.mark.parametrize("width", [20, 80, 120, 500])
+def test_a_list_cuts_nothing_off_however_narrow_the_terminal_is(
+    failed: Project, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    failed.execute(
+        "UPDATE order_outbox_items SET id = id + 123456789000, event_key = 'customer-' || id, event_name = 'placed'"
+    )
+    out = io.StringIO()
+    monkeypatch.setattr("boxengine.cli.items_looking.output", lambda: Console(file=out, width=width))
+    failed.call("items", "list", BOX, "--status", "failed", "--limit", "2")
+    shown = " ".join(out.getvalue().split())
+    for number in (1, 2):
+        parts = (f"12345678900{number}", "failed", f"customer-{number}", "placed", "kafka: why")
+        assert all(part in shown for part in parts), shown
+    assert max(map(len, out.getvalue().splitlines())) <= max(width, len("  event_key customer-1,"))
+
+
+def test_a_list_in_a_pipe_has_one_line_for_each_item(project: Project) -> None:
+    create = project.boxes().create_outbox_item
+    with project.engine() as engine, engine.begin() as connection:
+        create(connection, BOX, event_key="k" * 250, event_name="e" * 250, payload=b"")
+    command = [sys.executable, "-m", "boxengine", "items", "list", BOX]
+    piped = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    shown = subprocess.run(command, cwd=project.folder, env=piped, capture_output=True, check=True).stdout.decode()
+    assert "k" * 250 in shown
+    assert "e" * 250 in shown
+
+
+def test_what_the_encoding_of_the_terminal_lacks_is_shown_as_escapes(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.execute("ALTER TABLE order_outbox_items ALTER COLUMN options TYPE json USING options::json")
+    project.run("create", BOX, "--event-key", "é", "--payload", "naïve")
+    project.execute("""UPDATE order_outbox_items SET options = '{"a": "\\ud800"}'""")
+    assert json.loads(project.run("items", "show", BOX, "1", "--json"))["options"] == {"a": "\ud800"}
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    assert json.loads(project.run("items", "show", BOX, "1", "--json"))["payload"] == "naïve"
+    assert "na\\xefve" in project.run("items", "show", BOX, "1")
+    assert "\\xe9" in project.run("items", "list", BOX)
+
+
+def test_show_prints_a_text_with_spaces_and_joiners_of_any_language_as_text(project: Project) -> None:
+    text = "10\u00a0EUR\r\n👨\u200d👩"
+    project.run("create", BOX, "--event-key", "7", "--payload", text)
+    assert text in project.call("items", "show", BOX, "1")
+    project.run("create", BOX, "--event-key", "7", "--payload", "one line\rover another")
+    assert "6f 6e 65" in project.call("items", "show", BOX, "2")
 
 
 def test_show_prints_a_text_payload_as_text_and_another_as_hex(project: Project) -> None:

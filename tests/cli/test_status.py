@@ -208,6 +208,27 @@ def test_a_large_table_without_an_index_to_count_by_is_not_read_whole_but_a_hint
     assert rows(project, "order_outbox_item")[0]["failed"] == 0
 
 
+def test_watch_writes_each_look_into_a_pipe(project: Project) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "boxengine", "status", "--watch", "--interval", "0.1"],
+        cwd=project.folder,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        looks = (line.split() for line in process.stdout if line.startswith("order_outbox_item"))
+        assert next(looks)[2] == "0"
+        project.fill(4)
+        while next(looks)[2] != "4":
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_watch_looks_again_until_it_is_interrupted(project: Project) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "boxengine", "status", "--watch", "--json", "--interval", "0.1"],
