@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from boxengine.cli.context import globals_of, notes, output, print_json
+from boxengine.cli.lines import LONGEST_TIME
 from boxengine.cli.moments import moment
 from boxengine.cli.text import printable
 from boxengine.domain.words import plural
@@ -37,7 +38,10 @@ def audit(
         ),
     ] = None,
     stuck_after: Annotated[
-        float, typer.Option("--stuck-after", min=0, help="An item that has been due for this many seconds is stuck.")
+        float,
+        typer.Option(
+            "--stuck-after", min=0, max=LONGEST_TIME, help="An item that has been due for this many seconds is stuck."
+        ),
     ] = 600,
     own_buckets: Annotated[
         bool, typer.Option("--own-buckets", help="Do not compare buckets with keys (items made with partition_by).")

@@ -10,6 +10,7 @@ import typer
 
 from boxengine.app.running.garbage import put_off
 from boxengine.cli.context import globals_of, notes, output, print_json, say
+from boxengine.cli.ids import LARGEST
 from boxengine.cli.item_options import AsJson, BoxName, EventKey, From, Ids, Numbers, Statuses, To, item_filter
 from boxengine.cli.item_view import as_json, details, listing
 from boxengine.domain.item import Status
@@ -46,7 +47,9 @@ def list_(
     since: From = None,
     until: To = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most this many.")] = 50,
-    after: Annotated[int, typer.Option("--after", min=0, help="Only ids above this one: the next page.")] = 0,
+    after: Annotated[
+        int, typer.Option("--after", min=0, max=LARGEST, help="Only ids above this one: the next page.")
+    ] = 0,
     json: AsJson = False,
 ) -> None:
     """List items by id, without their payloads.
@@ -72,9 +75,9 @@ def list_(
 def show(
     context: typer.Context,
     box: BoxName,
-    item_id: Annotated[int | None, typer.Argument(help="Id of the item.", metavar="ID")] = None,
+    item_id: Annotated[int | None, typer.Argument(help="Id of the item.", metavar="ID", max=LARGEST)] = None,
     *,
-    ids: Annotated[int | None, typer.Option("--ids", help="The same, as an option.")] = None,
+    ids: Annotated[int | None, typer.Option("--ids", max=LARGEST, help="The same, as an option.")] = None,
     json: AsJson = False,
 ) -> None:
     """Show one item with its payload (as text, or its first bytes in hex) and the log of its last failure.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -12,13 +13,14 @@ import typer
 
 from boxengine.adapters.contracts import readable
 from boxengine.cli.context import connect_to_jobs, globals_of, jobs_chosen, print_json, say
-from boxengine.cli.ids import ids_in
+from boxengine.cli.ids import LARGEST, ids_in
 from boxengine.cli.job_schedules import schedule_rows, schedule_table
 from boxengine.cli.job_status import JobLook, job_table
 from boxengine.cli.left_alone import explain
 from boxengine.cli.text import aligned, printable
 from boxengine.domain.item import rfc3339
 from boxengine.domain.jobs import FINAL, JobBox, JobState, Waits
+from boxengine.domain.masking import masked_text
 from boxengine.domain.words import plural
 from boxengine.errors import BoxError, InvalidItem, UnknownBox
 from boxengine.ports.jobs import JobDesk, JobFilter
@@ -53,7 +55,7 @@ def list_(
     status: States = None,
     task: Task = None,
     lock_key: LockKey = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most this many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=LARGEST, help="At most this many.")] = 50,
     as_json: AsJson = False,
     jsonl: Annotated[bool, typer.Option("--jsonl", help="As JSON, one job per line.")] = False,
 ) -> None:
@@ -72,13 +74,15 @@ def list_(
         head = [name.removesuffix("_at") for name in _SHOWN]
         cells = [[printable(_text(row[name])) for name in _SHOWN] for row in rows]
         say("\n".join(aligned([head, *cells], right=[name in ("id", "attempt", "priority") for name in _SHOWN])))
+    else:
+        say("no such jobs")
 
 
 @cli.command("show")
 def show(
     context: typer.Context,
     box: BoxName,
-    job_id: Annotated[int, typer.Argument(metavar="ID", help="The job's id.")],
+    job_id: Annotated[int, typer.Argument(metavar="ID", max=LARGEST, help="The job's id.")],
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -121,10 +125,12 @@ def cancel(
 
     Examples: boxengine jobs cancel report_job 42; boxengine jobs cancel report_job --task export --yes
     """
+    unfinished = [state for state in JobState if state not in FINAL]
+    _refuse_unsuitable(status, takes=unfinished, what="cancel")
     which = JobFilter(ids=_chosen(numbers, ids), states=status, task=task, lock_key=lock_key)
     with _desk(globals_of(context).boxes(), box) as (desk, found):
         _agreed(which, yes=yes, what="cancel")
-        _explain(desk, found, which, takes=set(JobState).difference(FINAL))
+        _explain(desk, found, which, takes=unfinished)
         say(f"{plural(desk.cancel(found, which), 'job')} canceled or asked to stop")
 
 
@@ -146,8 +152,8 @@ def retry(
 
     Example: boxengine jobs retry report_job 42
     """
-    chosen = [state for state in status or () if state in FINAL] if status else None
-    states = chosen if chosen is not None or numbers or ids else [JobState.FAILED, JobState.LOST]
+    _refuse_unsuitable(status, takes=FINAL, what="retry")
+    states = status if status or numbers or ids else [JobState.FAILED, JobState.LOST]
     which = JobFilter(ids=_chosen(numbers, ids), states=states, task=task, lock_key=lock_key)
     with _desk(globals_of(context).boxes(), box) as (desk, found):
         _agreed(which, yes=yes, what="retry")
@@ -180,12 +186,13 @@ def stat(
         ).rows(problems)
     finally:
         store.close()
-    if problems:
-        raise BoxError("; ".join(problems))
     if as_json:
         print_json(rows)
     else:
         say(job_table(rows))
+    for problem in problems:
+        sys.stderr.write(f"boxengine: {masked_text(problem)}\n")
+    raise typer.Exit(1 if problems else 0)
 
 
 @cli.command("schedules")
@@ -279,6 +286,12 @@ def _agreed(which: JobFilter, *, yes: bool, what: str) -> None:
     """Requires ``--yes`` for jobs that are not named by id."""
     if which.ids is None and not yes:
         raise typer.BadParameter(f"is needed to {what} jobs that are not named by id", param_hint="--yes")
+
+
+def _refuse_unsuitable(status: list[JobState] | None, *, takes: Collection[JobState], what: str) -> None:
+    """Refuses states that the action is not for: without them it might find nothing to do, and tell nobody why."""
+    if not set(status or ()).issubset(takes):
+        raise typer.BadParameter(f"{what} takes {', '.join(sorted(takes))} jobs", param_hint="--status")
 
 
 def _explain(desk: JobDesk, box: JobBox, which: JobFilter, *, takes: Collection[JobState]) -> None:

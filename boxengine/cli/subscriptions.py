@@ -9,6 +9,7 @@ import typer
 
 from boxengine.cli.asking import ask, refuse_without_terminal
 from boxengine.cli.context import connect, globals_of, notes, output, print_json, say
+from boxengine.cli.ids import LARGEST
 from boxengine.cli.moments import moment
 from boxengine.cli.pausing import BY_HAND
 from boxengine.domain.box import Box, Storage
@@ -40,7 +41,7 @@ Time = Annotated[
         help="Items created at this time or later: ISO 8601 (UTC if no zone), or a duration before now (PT1H).",
     ),
 ]
-Id = Annotated[int | None, typer.Option("--id", min=1, help="This id and higher ones.")]
+Id = Annotated[int | None, typer.Option("--id", min=1, max=LARGEST, help="This id and higher ones.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]

@@ -117,6 +117,7 @@ def test_stuck_after_says_how_patient_one_is(project: Project) -> None:
         (["audit", "nope"], "unknown box 'nope'; known boxes: order_outbox_item"),
         (["audit", BOX, "--since", "yesterday"], "expected a moment"),
         (["audit", BOX, "--limit", "0"], "--limit"),
+        (["audit", BOX, "--stuck-after", "1e300"], "--stuck-after"),
         (["audit", BOX, "--topic", "orders"], "only used with --kafka"),
     ],
 )

@@ -227,6 +227,8 @@ def test_on_a_terminal_it_asks_first_and_shows_how_far_it_is(
         ("list {box} --from yesterday", "PT1H"),
         ("list {box} --ids 1,x", "1,2,3"),
         ("show {box}", "is needed"),
+        ("show {box} 9223372036854775808", "9223372036854775807"),
+        ("list {box} --after 9223372036854775808", "9223372036854775807"),
         ("list nope", "known boxes: order_outbox_item"),
         ("retry nope --yes", "known boxes: order_outbox_item"),
     ],

@@ -208,6 +208,13 @@ def test_a_task_with_a_contract_takes_what_the_contract_says(tmp_path: Path, pos
             "Invalid value for ID: expected ids such as 1,2,3",
             2,
         ),
+        (["jobs", "show", "report_job", "9223372036854775808"], "9223372036854775807", 2),
+        (
+            ["jobs", "retry", "report_job", "--status", "queued", "--status", "failed", "--yes"],
+            "retry takes canceled, failed, lost, succeeded jobs",
+            2,
+        ),
+        (["jobs", "cancel", "report_job", "1", "--status", "failed"], "cancel takes queued, running jobs", 2),
         (["create", "report_job"], "is needed for a job", 2),
         (["create", "report_job", "--task", "nope"], "no task 'nope'; known: export", 1),
         (["create", "report_job", "--task", "export", "--args", "{"], "--args: expected JSON", 1),

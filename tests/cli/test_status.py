@@ -193,6 +193,10 @@ def test_a_box_of_long_jobs_without_its_table_hides_no_other(project: Project) -
     assert (shown["report_job"]["ready"], shown["report_job"]["workers"]) == (None, None)
     assert "report_jobs" in shown["report_job"]["error"]
     assert "boxengine: report_job: " in project.errors
+    counted = {row["box"]: row["ready"] for row in json.loads(project.call("jobs", "stat", "--json", expect=1))}
+    assert counted == {"mail_job": 0, "report_job": None}
+    assert "boxengine: report_job: " in project.errors
+    assert "mail_job" in project.call("jobs", "stat", expect=1)
 
 
 def test_a_large_table_without_an_index_to_count_by_is_not_read_whole_but_a_hint_given(project: Project) -> None:
