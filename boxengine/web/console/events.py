@@ -34,7 +34,7 @@ class Events:
         self._site = site
         self._tabs = 0
         self._lock = threading.Lock()
-        self._drawn: dict[tuple[str, str | None, str], tuple[Overview, str]] = {}
+        self._drawn: dict[tuple[str, str | None, str, bool], tuple[Overview, str]] = {}
 
     async def answer(self, request: Request) -> Response:
         """A stream of looks, or the reason why there is none."""
@@ -81,8 +81,8 @@ class Events:
                 return None
 
     def _event(self, call: Call, look: Overview, kind: str, box: str | None) -> str:
-        """The event for a look, rendered once for all tabs that show the same page: nothing in it depends on the user."""
-        shown = (kind, box, call.url("/"))
+        """The event for a look, rendered once for all tabs that show the same page to people who may do the same."""
+        shown = (kind, box, call.url("/"), call.may_operate)
         with self._lock:
             known = self._drawn.get(shown)
             if known is None or known[0] is not look:

@@ -55,8 +55,12 @@
   };
 
   const load = async () => {
-    const answer = await fetch(`${place.dataset.history}?span=${span}`, { headers: { Accept: "application/json" } });
-    if (answer.ok) draw(await answer.json());
+    const asked = span;
+    const answer = await fetch(`${place.dataset.history}?span=${asked}`, { headers: { Accept: "application/json" } });
+    if (!answer.ok) return;
+    const found = await answer.json();
+    // Somebody may have chosen the other span meanwhile.
+    if (asked === span) draw(found);
   };
 
   for (const button of place.querySelectorAll("[data-span]")) {

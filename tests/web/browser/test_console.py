@@ -14,6 +14,7 @@ from boxengine.ports import Engagement, WorkerInfo
 from boxengine.ports.people.history import Calls, Happened
 from boxengine.web.console import events
 from tests.web.browser.conftest import DESK, PHONE, Running
+from tests.web.console.conftest import OPERATE, READ
 
 pytestmark = pytest.mark.xdist_group("browser")
 ORDERS = "/boxes/order-outbox-item"
@@ -220,6 +221,39 @@ def test_charts_are_drawn_for_the_hour_and_the_day(running: Running) -> None:
     page.get_by_role("button", name="Day").click()
     page.locator("[data-summary]", has_text="In the last day:").wait_for()
     assert page.get_by_role("button", name="Day").get_attribute("aria-pressed") == "true"
+
+
+def test_an_answer_for_the_span_chosen_before_is_not_drawn(running: Running) -> None:
+    page, held = running.tab().sign_in().page, list[Any]()
+    page.route("**/history?span=hour", lambda route: held.append(route))  # noqa: PLW0108 - Playwright takes no builtin
+    page.goto(running.url + ORDERS)
+    summary = page.locator("[data-summary]")
+    page.get_by_role("button", name="Day").click()
+    page.locator("[data-summary]", has_text="In the last day: 0 delivered").wait_for()
+    columns = (
+        "delivered_per_second",
+        "failed_per_second",
+        "wait_p50_seconds",
+        "wait_p99_seconds",
+        "oldest_wait_seconds",
+    )
+    late = {"step_seconds": 1, "at": [1, 2], "transports": [], **{name: [500, 500] for name in columns}}
+    with page.expect_response("**/history?span=hour"):
+        held[0].fulfill(json=late)
+    page.evaluate("() => fetch('/health').then((answer) => answer.json())")
+    assert summary.inner_text().startswith("In the last day: 0 delivered")
+
+
+def test_the_button_that_resumes_a_box_appears_when_somebody_else_pauses_it(running: Running) -> None:
+    box = running.console.boxes.box("order_outbox_item")
+    operator, reader = (running.tab().sign_in(token).go(ORDERS).page for token in (OPERATE, READ))
+    operator.get_by_role("link", name="Pause").wait_for()
+    running.console.servers.pauses.set(box, polling_enabled=False)
+    for page in (operator, reader):
+        page.locator(".sentence", has_text="order_outbox_item is paused").wait_for()
+    operator.get_by_role("link", name="Resume").wait_for()
+    assert operator.get_by_role("link", name="Pause").count() == 0
+    assert reader.get_by_role("link", name="Resume").count() == 0, "who may only look has no button"
 
 
 def test_moments_are_in_the_readers_zone(running: Running) -> None:
