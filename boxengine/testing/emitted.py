@@ -104,7 +104,7 @@ def _compared(item: Item, wanted: Mapping[str, Any]) -> list[str]:
 
 def _unequal(path: str, actual: Any, expected: Any) -> list[str]:
     """Where the two differ, down to the keys of nested mappings."""
-    if actual == expected:
+    if _same(actual, expected):
         return []
     if isinstance(actual, Mapping) and isinstance(expected, Mapping):
         lines = []
@@ -117,6 +117,17 @@ def _unequal(path: str, actual: Any, expected: Any) -> list[str]:
                 lines += _unequal(f"{path}.{key}", actual[key], expected[key])
         return lines
     return [f"{path}: expected {_short(expected)}, got {_short(actual)}"]
+
+
+def _same(actual: Any, expected: Any) -> bool:
+    """Whether they are equal, as JSON has it: for Python, True is 1, also within a list or a mapping."""
+    if isinstance(actual, Mapping) and isinstance(expected, Mapping):
+        return actual.keys() == expected.keys() and all(_same(actual[key], expected[key]) for key in expected)
+    if isinstance(actual, list) and isinstance(expected, list):
+        return len(actual) == len(expected) and all(map(_same, actual, expected))
+    if isinstance(expected, int | float) and isinstance(actual, bool) != isinstance(expected, bool):
+        return False
+    return bool(actual == expected)
 
 
 def _as_expected(payload: Any, expected: Any) -> Any:

@@ -20,7 +20,8 @@ class RecordingTransport:
 
     def __init__(self, *, answers: list[Any] | None = None) -> None:
         """Args:
-        answers: what the next calls return, in order; an exception is raised instead. After the last, every item is taken.
+        answers: what the next calls return, in order; an exception, or a class of one, is raised instead. After the last, every
+            item is taken.
         """
         self.items: list[Item] = []
         """All items it was called with, refused ones too, in the order of the calls."""
@@ -35,6 +36,6 @@ class RecordingTransport:
         """Remembers the item."""
         self.items.append(item)
         answer = self._answers.pop(0) if self._answers else None
-        if isinstance(answer, BaseException):
+        if isinstance(answer, BaseException) or (isinstance(answer, type) and issubclass(answer, BaseException)):
             raise answer
         return answer

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from datetime import UTC, datetime
+from unittest.mock import ANY
 
 import pytest
 
 from boxengine.errors import InvalidItem
-from boxengine.testing import Emitted, make_item
+from boxengine.testing import Emitted, RecordingTransport, make_item
 
 pytest_plugins = ["pytester"]
 
@@ -47,6 +48,26 @@ def test_differences_name_the_item_and_the_key_within_the_payload() -> None:
     ]
     assert Emitted([]).differences([{"event_key": 1}]) == ["item 0: missing: {'event_key': 1}"]
     assert emitted.differences([{"colour": 1}]) == ["item 0: colour: an item has no such attribute"]
+
+
+@pytest.mark.parametrize(("sent", "expected"), [(1, True), (True, 1), (0, False), (False, 0.0)])
+def test_true_is_not_one_in_json(sent: object, expected: object) -> None:
+    emitted = Emitted([make_item(payload={"paid": sent, "lines": [{"gift": sent}]})])
+    assert emitted == [{"payload": {"paid": sent, "lines": [{"gift": sent}]}}]
+    assert emitted == [{"payload": {"paid": ANY, "lines": [{"gift": ANY}]}}]
+    assert emitted.differences([{"payload": {"paid": expected, "lines": [{"gift": sent}]}}]) == [
+        f"item 0: payload.paid: expected {expected}, got {sent}"
+    ]
+    assert emitted != [{"payload": {"paid": sent, "lines": [{"gift": expected}]}}]
+
+
+def test_a_recording_transport_raises_an_exception_and_a_class_of_one() -> None:
+    transport = RecordingTransport(answers=[ConnectionError("down"), ConnectionError, False])
+    item = make_item()
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            transport(item, item.payload)
+    assert [transport(item, item.payload) for _ in range(2)] == [False, None]
 
 
 @pytest.fixture
