@@ -25,6 +25,7 @@ from boxengine.web.console.calls import Call, Refused
 from boxengine.web.console.jobs import Job
 from boxengine.web.console.parsing import BadInput, filter_of, page_of
 from boxengine.web.console.rendering import page
+from boxengine.web.console.site import box_id
 
 NEIGHBOURS = 3
 SHOWN_DEEDS = 200
@@ -70,6 +71,8 @@ def items(call: Call) -> Response:
     found, asked = call.site.box(call.path["box"]), _asked(call)
     which, wanted = filter_of(asked, now=call.site.servers.clock.now()), page_of(call.query)
     listed = call.site.find(found, which, start=wanted.start, towards=wanted.towards, limit=wanted.limit)
+    if not listed.rows and _is_in_log(call, found, which):
+        return RedirectResponse(call.url(f"/boxes/{box_id(found)}/items/{which.ids[0]}"), status_code=303)
     first = wanted.start is None and wanted.towards is Towards.OLDER
     count = call.site.count_from(found, which, listed) if first and which != ItemFilter() else None
     return page(
@@ -256,6 +259,14 @@ def _asked(call: Call) -> dict[str, Any]:
     return {name: query[name] for name in parsing.FILTER_NAMES if query.get(name)}
 
 
+def _is_in_log(call: Call, found: Box, which: ItemFilter) -> bool:
+    """Whether the filter names one item, and that one stands in the log alone, which has no list."""
+    if found.storage is not Storage.LOG or len(which.ids) != 1 or which != ItemFilter(ids=which.ids):
+        return False
+    known = call.site.item(found, which.ids[0])
+    return known is not None and known.in_log
+
+
 def _links(
     call: Call, found: Box, asked: Mapping[str, Any], wanted: parsing.Page, listed: Any
 ) -> dict[str, str | None]:
@@ -286,7 +297,7 @@ def _searched_at(call: Call, found: Box, listed: Found, wanted: parsing.Page) ->
 
 def _items_path(found: Box, asked: Mapping[str, Any]) -> str:
     query = urlencode(asked, doseq=True)
-    return f"/boxes/{found.name.replace('/', '-').replace('_', '-')}/items" + (f"?{query}" if query else "")
+    return f"/boxes/{box_id(found)}/items" + (f"?{query}" if query else "")
 
 
 def _suits(action: str, which: ItemFilter) -> bool:

@@ -232,6 +232,9 @@ def test_an_item_in_the_log_alone_is_shown_where_it_stands_and_cannot_be_acted_o
             Mover(console.engine, box).ahead(None)
         shown = client.get(path).json
         assert (shown["status"], shown["in_log"]) == (status, True)
+        searched = console.browser().get(f"/boxes/sale-outbox-item/items?by=id&q={item}")
+        assert (searched.status, searched.headers.get("location")) == (303, f"/boxes/sale-outbox-item/items/{item}")
+        assert "No such items" in console.browser().get("/boxes/sale-outbox-item/items?by=id&q=99").text
         page = console.browser().get(f"/boxes/sale-outbox-item/items/{item}").text
         assert f'<span class="status {status}">{status}</span>' in page
         for action in ("retry", "discard", "delete"):
