@@ -16,6 +16,8 @@ EVERY_BOX = "*"
 LARGEST = 256 << 10
 """The most bytes of a payload that are shown."""
 HEX_SHOWN = 4 << 10
+DEEPEST = 200
+"""Levels of JSON that are shown as such. Far more would exhaust Python's stack, at which a finalizer may fail, too."""
 TOO_DEEP = "nested too deeply to be shown"
 _KEY = re.compile(r'"((?:[^"\\]|\\.){1,255})"\s*:\s*', re.DOTALL)
 _SCALAR = re.compile(r'"(?:[^"\\]|\\.)*"?|[^\s,{}\[\]]+', re.DOTALL)
@@ -67,7 +69,7 @@ class Hiding:
         return ShownPayload("text", masked_text(shown), size, cut=size > LARGEST or not whole)
 
     def _as_json(self, box: str, payload: bytes) -> str | None:
-        """The payload as JSON; None if it is no object or list, or if it is nested too deeply for Python."""
+        """The payload as JSON; None if it is no object or list, or if it is nested too deeply."""
         try:
             value = json.loads(payload)
             return as_json(_masked((), value, self._paths_of(box))) if isinstance(value, dict | list) else None
@@ -84,7 +86,7 @@ class Hiding:
         """JSON with ``***`` for what is hidden."""
         try:
             return _masked((), value, self._paths_of(box))
-        except RecursionError:
+        except _TooDeep:
             return TOO_DEEP
 
     def _paths_of(self, box: str) -> list[tuple[str, ...]]:
@@ -111,14 +113,23 @@ def _as_text(payload: bytes) -> str | None:
         return payload[: error.start].decode() if len(payload) > LARGEST and error.start > LARGEST - 4 else None
 
 
-def _masked(path: tuple[str, ...], value: Any, hidden: Sequence[tuple[str, ...]]) -> Any:
+class _TooDeep(ValueError):
+    """A value has more than ``DEEPEST`` levels."""
+
+
+def _masked(path: tuple[str, ...], value: Any, hidden: Sequence[tuple[str, ...]], *, levels: int = DEEPEST) -> Any:
+    if not levels:
+        raise _TooDeep
     if path and (path in hidden or is_secret(path[-1:])):
         return None if value is None else MASK
     if isinstance(value, dict):
-        return {key: _masked((*path, str(key)), each, hidden) for key, each in value.items()}
+        return {key: _masked((*path, str(key)), each, hidden, levels=levels - 1) for key, each in value.items()}
     if isinstance(value, list):
         # The path of a list covers all its entries.
-        return [_masked(path, each, hidden) if isinstance(each, dict | list) else _text(each) for each in value]
+        return [
+            _masked(path, each, hidden, levels=levels - 1) if isinstance(each, dict | list) else _text(each)
+            for each in value
+        ]
     return _text(value)
 
 
