@@ -151,6 +151,7 @@ def upgrade(
     Each step is one statement and stays done: a run that was broken off goes on where it stopped.
     On PostgreSQL indexes are made concurrently, once older transactions have ended; no other step waits over 5 s for a lock.
     """
+    from boxengine.adapters.sql.connecting.errors import translated  # noqa: PLC0415 - see Globals.boxes
     from boxengine.adapters.sql.jobs import upgrade as job_upgrading  # noqa: PLC0415
     from boxengine.adapters.sql.log.tables import with_sources  # noqa: PLC0415
     from boxengine.adapters.sql.making import sizes  # noqa: PLC0415 - see Globals.boxes
@@ -161,7 +162,7 @@ def upgrade(
     wanted = chosen(boxes, box)
     store = connect_store(boxes.resolved.settings, patient=True)
     try:
-        with store.engine.connect() as connection:
+        with translated(store.engine), store.engine.connect() as connection:
             steps = upgrading.plan(connection, wanted, models(boxes, wanted))
             steps += job_upgrading.plan(connection, *_jobs(boxes, box))
         if as_sql:

@@ -59,6 +59,16 @@ def test_a_missing_table_is_one_line_of_a_command(
     )
 
 
+@pytest.mark.parametrize("command", ["create", "check", "upgrade", "upgrade --sql"])
+def test_an_outage_of_the_database_is_one_line_of_a_command_for_tables(tmp_path: Path, command: str) -> None:
+    database = f"postgresql+psycopg://postgres@{CLOSED_PORT}/shop"
+    project = Project(tmp_path, database=database, redis=f"redis://{CLOSED_PORT}/0")
+    project.call("db", *command.split(), expect=1)
+    [line] = project.errors.splitlines()
+    assert line.startswith("boxengine: the database: ")
+    assert line.endswith("check database.url, and that the server runs")
+
+
 def test_an_outage_of_redis_is_told_once_by_the_worker(tmp_path: Path, postgres_url: str) -> None:
     project = Project(tmp_path, database=postgres_url, redis=f"redis://{CLOSED_PORT}/0")
     project.call("db", "create")

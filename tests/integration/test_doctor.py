@@ -299,5 +299,10 @@ def test_the_command_ends_with_1_on_a_finding_and_says_what_to_do(
 def test_what_does_not_answer_hides_nothing_else(tmp_path: Path, postgres_url: str) -> None:
     project = Project(tmp_path, database=postgres_url, redis="redis://127.0.0.1:9/0")
     told = project.call("doctor", expect=1)
-    assert "! redis: " in told
+    assert told.count("! redis: Redis: ") == 1
     assert "database: PostgreSQL" in told
+    project.config.write_text(project.config.read_text().replace(postgres_url, "postgresql+psycopg://x@127.0.0.1:1/x"))
+    told = project.call("doctor", expect=1)
+    assert told.count("! database: the database: ") == 1
+    assert told.count("! redis: Redis: ") == 1
+    assert told.count("the database: ") == 1, "another part that asks the same server says it no second time"

@@ -48,12 +48,12 @@ class Doctor:
         found += _part("jobs", self._office.remarks)
         if not self._chosen and self._office.boxes:
             # Long jobs need no Redis.
-            return sorted(found, key=lambda remark: not remark.is_finding)
+            return _findings_first(found)
         found += _part("redis", lambda: self._servers.coordinator.remarks(self._chosen))
         found += _part("redis", self._names_twice)
         for checkup in self._kafka():
             found += _part("kafka", lambda checkup=checkup: checkup.remarks(self._chosen))  # type: ignore[misc] # bound now
-        return sorted(found, key=lambda remark: not remark.is_finding)
+        return _findings_first(found)
 
     def _names_twice(self) -> list[Remark]:
         """One remark for each database whose workers use this Redis for boxes of the same names."""
@@ -114,6 +114,14 @@ class Doctor:
             KafkaCheckup(bootstrap_servers=servers, config=config, topics=topics)
             for servers, (config, topics) in clusters.items()
         ]
+
+
+def _findings_first(found: Sequence[Remark]) -> list[Remark]:
+    """The remarks, each once: several parts ask the same server, and one that does not answer is one finding, of the first."""
+    once = dict[tuple[str | None, ...], Remark]()
+    for remark in found:
+        once.setdefault((remark.box, remark.text, remark.advice), remark)
+    return sorted(once.values(), key=lambda remark: not remark.is_finding)
 
 
 def _part(area: str, ask: Callable[[], list[Remark]]) -> list[Remark]:
