@@ -24,6 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 from boxengine.errors import PortTaken
 
 logger = logging.getLogger(__name__)
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - probes come from outside the container
 PATIENCE = 5.0
 """Seconds a client has to send its whole request, and again to receive the answer."""
 
@@ -64,7 +65,7 @@ class HttpService:
         *,
         port: int,
         key: str,
-        host: str = "0.0.0.0",  # noqa: S104 - probes come from outside the container
+        host: str = EVERYWHERE,
         patience: float = PATIENCE,
     ) -> None:
         """
@@ -72,7 +73,7 @@ class HttpService:
             routes: by path.
             port: 0: a free one, see ``port`` after the start.
             key: where the port is configured, for messages: ``probes.port``.
-            host: the address to listen on.
+            host: the address to listen on; by default all, of IPv4 and IPv6.
             patience: seconds a client has to send its whole request, and again to receive the answer.
         """
         self._patience = patience
@@ -99,7 +100,7 @@ class HttpService:
             if self._server is not None:
                 return
             try:
-                server = _Server(self._address, self._routes, patience=self._patience)
+                server = self._listening()
             except (OSError, OverflowError) as error:
                 raise PortTaken(self._complaint(error)) from error
             # A stop takes at most this interval: the thread wakes up that often.
@@ -123,6 +124,17 @@ class HttpService:
             server.server_close()
             thread.join()
 
+    def _listening(self) -> _Server:
+        """On IPv6, too, if every address is meant: where a cluster has no IPv4, no probe would arrive."""
+        host, port = self._address
+        if host == EVERYWHERE and socket.has_dualstack_ipv6():
+            try:
+                return _Server(("::", port), self._routes, patience=self._patience)
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    raise
+        return _Server(self._address, self._routes, patience=self._patience)
+
     def _complaint(self, error: Exception) -> str:
         host, port = self._address
         text = f"{self._key}: cannot listen on {host}:{port}: {error}"
@@ -134,12 +146,12 @@ class HttpService:
         return text
 
 
-def services(endpoints: Iterable[tuple[str, int, Mapping[str, Route]]], *, host: str = "0.0.0.0") -> list[HttpService]:  # noqa: S104 - see HttpService
+def services(endpoints: Iterable[tuple[str, int, Mapping[str, Route]]], *, host: str = EVERYWHERE) -> list[HttpService]:
     """One server per port; endpoints that name the same port share one.
 
     Args:
         endpoints: for each one, the configuration key of its port, the port, and its routes.
-        host: the address to listen on.
+        host: see ``HttpService``.
     """
     by_port: dict[int, tuple[list[str], dict[str, Route]]] = {}
     for key, port, routes in endpoints:
@@ -158,11 +170,15 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], routes: Mapping[str, Route], *, patience: float) -> None:
         self.routes = routes
         self.patience = patience
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
         # HTTPServer's own method looks up the host's name, which hangs if the resolver hangs.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = "boxengine", int(self.server_address[1])

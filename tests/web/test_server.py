@@ -22,8 +22,8 @@ from tests.eventually import eventually
 HERE = "127.0.0.1"
 
 
-def get(port: int, path: str, *, method: str = "GET", accept: str = "*/*") -> tuple[int, str, bytes]:
-    request = urllib.request.Request(f"http://{HERE}:{port}{path}", method=method, headers={"Accept": accept})
+def get(port: int, path: str, *, method: str = "GET", accept: str = "*/*", host: str = HERE) -> tuple[int, str, bytes]:
+    request = urllib.request.Request(f"http://{host}:{port}{path}", method=method, headers={"Accept": accept})
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=10) as answer:
@@ -166,6 +166,29 @@ def test_a_port_in_use_is_told_with_its_key_and_what_to_do(service: HttpService,
         other.start()
     assert "one of the two needs another probes.port" in str(taken.value)
     other.stop()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_it_answers_on_ipv4_and_ipv6(verdicts: Verdicts) -> None:
+    service = HttpService(verdicts.routes(), port=0, key="probes.port")
+    service.start()
+    try:
+        assert get(service.port, "/liveness/outbox")[0] == 200
+        assert get(service.port, "/liveness/outbox", host="[::1]")[0] == 200
+        with pytest.raises(PortTaken):
+            HttpService(verdicts.routes(), port=service.port, key="probes.port").start()
+    finally:
+        service.stop()
+
+
+def test_it_answers_on_ipv4_where_there_is_no_ipv6(verdicts: Verdicts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    service = HttpService(verdicts.routes(), port=0, key="probes.port")
+    service.start()
+    try:
+        assert get(service.port, "/liveness/outbox")[0] == 200
+    finally:
+        service.stop()
 
 
 @pytest.fixture
