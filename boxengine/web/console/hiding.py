@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -69,12 +70,15 @@ class Hiding:
         return ShownPayload("text", masked_text(shown), size, cut=size > LARGEST or not whole)
 
     def _as_json(self, box: str, payload: bytes) -> str | None:
-        """The payload as JSON; None if it is no object or list, or if it is nested too deeply."""
+        """The payload as JSON, numbers as they are written; None if it is no object or list, or if it is nested too deeply."""
+        mark = secrets.token_hex(8)  # nobody could write it into a payload
+        number = f"{mark}{{}}".format
         try:
-            value = json.loads(payload)
-            return as_json(_masked((), value, self._paths_of(box))) if isinstance(value, dict | list) else None
+            value = json.loads(payload, parse_float=number, parse_int=number, parse_constant=number)
+            shown = as_json(_masked((), value, self._paths_of(box))) if isinstance(value, dict | list) else None
         except (ValueError, RecursionError):
             return None
+        return shown and re.sub(rf'"{mark}([^"]*)"', r"\1", shown)
 
     def stored(self, box: str, value: Any) -> Any:
         """A whole stored value: a bare text has no key that tells whether it may be shown, and a number needs none."""
