@@ -18,6 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from ipaddress import IPv4Address, ip_address
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -32,7 +33,7 @@ LASTS = 12 * 3600
 """How long a session lasts, in seconds."""
 _LONGEST_NAME = 80
 _TRIES, _PER_SECONDS = 20, 60.0
-"""How many different wrong tokens one address may send, and within how many seconds."""
+"""How many different wrong tokens one address, or network of IPv6, may send, and within how many seconds."""
 _ADDRESSES = 1_000
 """For how many addresses wrong tokens are remembered."""
 
@@ -151,7 +152,7 @@ class Access:
         A token that is sent again and again counts once: somebody who guesses sends others, and a program with an old one shall
         not lock out all that come through the same proxy.
         """
-        now = self._clock()
+        now, address = self._clock(), _place(address)
         wrong = self._wrong.get(address, {})
         for sent, since in list(wrong.items()):
             if now - since >= _PER_SECONDS:
@@ -261,6 +262,17 @@ def printable(name: str) -> str:
 
 def _address(request: Request) -> str:
     return request.client.host if request.client else ""
+
+
+def _place(address: str) -> str:
+    """What stands for one sender: of IPv6 a network, because whoever has one address has the 2**64 beside it."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, IPv4Address):
+        return address
+    return str(found.ipv4_mapped or f"{int(found) >> 64:x}/64")
 
 
 def _path(request: Request) -> str:

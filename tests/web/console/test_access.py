@@ -115,6 +115,18 @@ def test_after_too_many_wrong_tokens_none_of_that_address_is_looked_at_for_a_whi
     assert access.role_of("right") is Role.OPERATE
 
 
+def test_who_guesses_from_many_addresses_of_one_ipv6_network_is_one_sender() -> None:
+    access = Access(authentication="token", operate_token="right", clock=lambda: 1000.0)
+    for number in range(20):
+        access.role_of(f"wrong {number}", f"2001:db8::{number:x}")
+    assert access.role_of("right", "2001:db8::ffff:1") is None
+    for other in ("2001:db8:0:1::1", "::ffff:10.0.0.7", "10.0.0.7", "fe80::1%eth0", "unix"):
+        assert access.role_of("right", other) is Role.OPERATE, other
+    for number in range(20):
+        access.role_of(f"wrong {number}", f"::ffff:10.0.0.{number}")
+    assert access.role_of("right", "::ffff:10.0.0.3") is Role.OPERATE, "an address of IPv4 stands for itself alone"
+
+
 def test_a_program_that_keeps_sending_one_old_token_locks_nobody_out() -> None:
     now = [1000.0]
     access = Access(authentication="token", operate_token="right", clock=lambda: now[0])
