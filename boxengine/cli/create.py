@@ -153,7 +153,9 @@ def create_jobs(boxes: Boxes, box: str, jsonl: str, *, task: str | None, skip_ba
 
 
 def _stream(stream: _Stream, jsonl: str, box: str) -> None:
-    with _opened(jsonl) as (lines, size):
+    from boxengine.cli.signals import stoppable  # noqa: PLC0415 - see Globals.boxes
+
+    with stoppable(on_stop=stream.stop), _opened(jsonl) as (lines, size):
         stream.run(lines, size)
     left_out = f", {plural(stream.bad, 'bad line')} left out" if stream.bad else ""
     output().print(f"{plural(stream.written, stream.noun)} written to {box}{left_out}")
@@ -207,6 +209,18 @@ class _Stream:
     _bytes: int = 0
     _next: int = 1
     """The first line that is not written yet."""
+    _reading: bool = False
+    _stopping: bool = False
+
+    def stop(self) -> None:
+        """Called in a signal's handler. A batch that is being written is finished first, so that it is known what is written.
+
+        Raises:
+            BoxError: nothing is being written.
+        """
+        self._stopping = True
+        if self._reading:
+            raise self._stopped()
 
     def run(self, lines: IO[bytes], size: int | None) -> None:
         from rich.progress import (  # noqa: PLC0415 - see context.output
@@ -220,14 +234,26 @@ class _Stream:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=notes(), disable=not sys.stderr.isatty()) as progress:
             task = progress.add_task("bytes", total=size)
-            for number, line in enumerate(_bounded(lines), start=1):
+            for number, line in enumerate(self._read(lines), start=1):
                 progress.advance(task, len(line))
                 if line.strip():
                     self._take(number, line)
                 if len(self._items) == BATCH or self._bytes >= BATCH_BYTES:
                     self._write(following=number + 1)
+                    if self._stopping:
+                        raise self._stopped()
             if self._items:
                 self._write(following=0)
+
+    def _read(self, lines: IO[bytes]) -> Iterator[bytes]:
+        bounded = _bounded(lines)
+        while True:
+            self._reading = True
+            line = next(bounded, None)
+            self._reading = False
+            if line is None:
+                return
+            yield line
 
     def _take(self, number: int, line: bytes) -> None:
         try:
@@ -271,6 +297,9 @@ class _Stream:
             raise BadLine(f"line {number}: {error}; {self._progress()}") from error
         self.bad += 1
         notes().print(f"line {number}: {error}", markup=False)
+
+    def _stopped(self) -> BoxError:
+        return BoxError(f"stopped; {self._progress()}")
 
     def _progress(self) -> str:
         return f"{plural(self.written, self.noun)} written, go on from line {self._next}"

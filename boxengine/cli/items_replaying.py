@@ -58,7 +58,8 @@ def replay(
 
     Examples: boxengine items replay order_outbox_item --event-key 17 --dry-run; boxengine items replay order_outbox_item --ids 41
     """
-    from boxengine.engine import replaying  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.cli.signals import stoppable  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.engine import replaying  # noqa: PLC0415
 
     which = item_filter(None, numbers, ids, event_key, since, until)
     if not (dry_run or yes):
@@ -89,12 +90,18 @@ def replay(
         def advance(items: int, last_id: int) -> None:
             nonlocal copied, last
             copied, last = copied + items, last_id
+            if stopping.is_set and copied < count:
+                raise BoxError("stopped")
 
         if not dry_run:
-            try:
-                replays.run(found, which, how, limit=limit, progress=advance)
-            except BoxError as error:
-                raise BoxError(f"{error}; copied: {copied:,} of {plural(count, 'item')}, up to id {last}") from error
+            # Stopped between two batches, it knows what has been copied.
+            with stoppable() as stopping:
+                try:
+                    replays.run(found, which, how, limit=limit, progress=advance)
+                except BoxError as error:
+                    raise BoxError(
+                        f"{error}; copied: {copied:,} of {plural(count, 'item')}, up to id {last}"
+                    ) from error
     figures = {"items": count, **({"dry_run": True} if dry_run else {"copied": copied})}
     if json:
         print_json({"box": box, "action": "replay", **figures})

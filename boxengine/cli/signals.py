@@ -79,6 +79,18 @@ def stop_request(
     return request
 
 
+@contextmanager
+def stoppable(*, on_stop: Callable[[], None] = lambda: None) -> Iterator[StopRequest]:
+    """As ``stop_request``, for the length of this block: what heeded the signals before heeds them afterwards."""
+    before = {number: signal.getsignal(number) for number in STOPPING}
+    try:
+        yield stop_request(on_stop=on_stop)
+    finally:
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)
+
+
 def stop_like_ctrl_c() -> None:
     """SIGINT, SIGTERM and SIGHUP raise ``KeyboardInterrupt`` in the main thread from now on.
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-from sqlalchemy import inspect
+from sqlalchemy import Engine, inspect, text
 
 from boxengine.cli.main import cli
 from tests.cli.project import Project
@@ -171,6 +176,55 @@ def test_skip_bad_leaves_bad_lines_out_and_goes_on(ready: Project) -> None:
     )
     assert "line 2" in ready.errors
     assert ready.counts() == {0: 2}
+
+
+@contextmanager
+def creating(project: Project, lines: int) -> Iterator[subprocess.Popen[bytes]]:
+    """``boxengine create`` that has got so many lines, and may get more."""
+    command = [sys.executable, "-m", "boxengine", "create", "order_outbox_item", "--jsonl", "-"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=project.folder, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        try:
+            assert process.stdin is not None
+            process.stdin.write(b'{"event_key": 1, "payload": "x"}\n' * lines)
+            process.stdin.flush()
+            yield process
+        finally:
+            process.kill()
+
+
+STOPPED = b"boxengine: stopped; 1,000 items written, go on from line 1001\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_create_says_where_to_go_on_when_it_is_stopped(ready: Project, number: signal.Signals) -> None:
+    with creating(ready, 1500) as process:
+        eventually(lambda: ready.counts() == {0: 1000})
+        process.send_signal(number)
+        assert process.stderr is not None
+        assert (process.stderr.read(), process.wait(60)) == (STOPPED, 1)
+    assert ready.counts() == {0: 1000}
+
+
+def test_create_that_is_stopped_while_it_writes_finishes_its_batch_so_that_it_knows_what_is_written(
+    ready: Project,
+) -> None:
+    waiting = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
+
+    def waits(engine: Engine) -> bool:
+        with engine.connect() as looking:
+            return bool(looking.scalar(waiting) == 1)
+
+    with ready.engine() as engine, engine.connect() as other, creating(ready, 1500) as process:
+        other.exec_driver_sql("LOCK TABLE order_outbox_items")
+        eventually(lambda: waits(engine))
+        process.send_signal(signal.SIGINT)
+        other.commit()
+        assert process.stderr is not None
+        assert (process.stderr.read(), process.wait(60)) == (STOPPED, 1)
+    assert ready.counts() == {0: 1000}
 
 
 def test_pause_and_resume_show_in_status(ready: Project) -> None:

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 import redis
 from rich.console import Console
 
+from boxengine.adapters.sql.looking.items import SqlItems
+from boxengine.engine import replaying
 from tests.cli.project import Project, first_deliveries_in_order
 from tests.eventually import eventually
 
@@ -385,6 +388,26 @@ def test_what_overtakes_goes_out_before_what_waits_for_its_key_and_to_the_transp
     assert [each["headers"]["Sequence-ID"] for each in project.deliveries()] == ["1", "1", "2", "3"]
     again = project.deliveries()[1]["headers"]
     assert again["Replay-Of"] == project.deliveries()[0]["headers"]["Idempotency-Key"] != again["Idempotency-Key"]
+
+
+def test_a_replay_that_is_stopped_says_up_to_which_id_it_has_copied(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.fill(5)
+    project.execute("UPDATE order_outbox_items SET status = 2, processed_at = now()")
+    monkeypatch.setattr(replaying, "BATCH", 2)
+    replay = SqlItems.replay
+
+    def stopped(*arguments: Any) -> int:
+        os.kill(os.getpid(), signal.SIGINT)
+        return replay(*arguments)
+
+    monkeypatch.setattr(SqlItems, "replay", stopped)
+    before = signal.getsignal(signal.SIGINT)
+    project.call("items", "replay", BOX, "--from", "P1D", "--yes", expect=1)
+    assert project.errors == "boxengine: stopped; copied: 2 of 5 items, up to id 2\n"
+    assert project.counts() == {0: 2, 2: 5}
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_replay_needs_to_be_told_which_items_and_to_be_confirmed(project: Project) -> None:
