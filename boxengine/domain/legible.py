@@ -19,3 +19,10 @@ def legible(text: str) -> bool:
 def is_legible(each: str) -> bool:
     """The same of one character."""
     return each.isprintable() or each in "\r\n\t" or each in _MARKS or unicodedata.category(each) == "Zs"
+
+
+def escaped(text: str) -> str:
+    """The text with escapes in place of all other characters: ``\\x1b[31m`` for a colour, ``\\u202e`` for an override."""
+    if legible(text):
+        return text
+    return "".join(each if is_legible(each) else each.encode("unicode_escape").decode() for each in text)

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from boxengine.app.overview.problems import reason_of
 from boxengine.app.overview.words import lasting, number
 from boxengine.domain.item import rfc3339
+from boxengine.domain.legible import escaped
 from boxengine.domain.masking import masked_text
 from boxengine.ports import Count
 from boxengine.ports.people.history import Happened
@@ -67,10 +68,10 @@ def _environment() -> Environment:
         "count": lambda count: "–" if count is None else _short(count),
         "json": as_json,
         "lasting": lasting,
-        "masked": masked_text,
+        "masked": _safe,
         "moment": _moment,
         "rate": lambda rate: "–" if rate is None else f"{rate:,.0f}" if rate >= 10 or rate == 0 else f"{rate:.1f}",  # noqa: PLR2004
-        "reason": lambda log: masked_text(reason_of(log)) if log else "",
+        "reason": lambda log: _safe(reason_of(log)) if log else "",
         "rfc3339": rfc3339,
         "short_time": _short_time,
         "status": status_name,
@@ -79,6 +80,11 @@ def _environment() -> Environment:
         "waits": _waits,
     }
     return environment
+
+
+def _safe(text: str) -> str:
+    """A sentence or a log in which strangers' words stand, without secrets and without what would reorder it."""
+    return escaped(masked_text(text))
 
 
 def _moment(moment: datetime | str | None) -> Markup:

@@ -54,6 +54,18 @@ def test_odd_json_in_payload_and_options_breaks_no_page(console: Console, odd: s
     assert found.json["payload"]["kind"] in ("json", "text")
 
 
+def test_what_would_reorder_or_colour_a_sentence_is_shown_as_an_escape(console: Console) -> None:
+    item_id, _ = console.create(count=2, event_key="a\u202eb")
+    console.fail(item_id, "http: \x1b[31mTimeout\x1b[0m: \u2067no answer\r\nsecond\u00a0line")
+    browser = console.browser()
+    for path in ("/", ORDERS, f"{ORDERS}/items", f"{ORDERS}/items/{item_id}"):
+        page = browser.get(path).text
+        assert "\\x1b[31mTimeout\\x1b[0m: \\u2067no answer" in page, path
+        assert not any(each in page for each in "\x1b\u2067"), path
+    assert "1 item of key a\\u202eb waits for item" in browser.get("/").text
+    assert "second\u00a0line" in browser.get(f"{ORDERS}/items/{item_id}").text
+
+
 def test_a_statement_that_takes_too_long_is_broken_off_with_a_sentence(console: Console) -> None:
     servers = connect(console.boxes.resolved.settings, patience=Patience(statement_limit=timedelta(milliseconds=50)))
     limited = Console(console.boxes, servers, console.engine, build(console.boxes, servers=servers))
