@@ -109,7 +109,8 @@ def _watch(look: _Look, wait: Callable[[float], bool], interval: float, *, as_js
     with Live(console=output(), auto_refresh=False) as live:
         while True:
             shown = Text(view(look.rows(), width=width()))
-            live.update(Group(shown, *(Text(problem, "red") for problem in look.problems)), refresh=True)
+            # On top, because a screen that is too low for all boxes shows only the beginning.
+            live.update(Group(*(Text(problem, "red") for problem in look.problems), shown), refresh=True)
             if wait(interval):
                 return
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
@@ -9,12 +10,15 @@ import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from redis import Redis
+from rich.console import Console
 
 from boxengine.adapters.redis.workers import RedisWorkers
+from boxengine.cli import status
 from boxengine.cli.status_view import view
 from boxengine.embedded import EmbeddedValkey
 from boxengine.ports import OpenCircuit, WorkerInfo
@@ -231,6 +235,27 @@ def test_watch_writes_each_look_into_a_pipe(project: Project) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_watch_shows_what_is_wrong_on_a_screen_that_is_too_low_for_all_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Out(status._Look):
+        def rows(self) -> list[dict[str, Any]]:
+            self.problems = ["Redis does not answer"]
+            return [row_of(f"box_{number}_outbox_item") for number in range(50)]
+
+    screen = io.StringIO()
+    low = Console(file=screen, force_terminal=True, width=200, height=10)
+    monkeypatch.setattr(status, "output", lambda: low)
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(isatty=lambda: True))
+    seen = list[str]()
+
+    def wait(_seconds: float) -> bool:
+        seen.append(screen.getvalue())
+        return True
+
+    status._watch(Out(None, None, ()), wait, 0, as_json=False)
+    assert "Redis does not answer" in seen[0]
+    assert "box_49_outbox_item" not in seen[0]
 
 
 def test_watch_looks_again_until_it_is_interrupted(project: Project) -> None:
