@@ -253,7 +253,7 @@ def test_watch_shows_what_is_wrong_on_a_screen_that_is_too_low_for_all_boxes(mon
         seen.append(screen.getvalue())
         return True
 
-    status._watch(Out(None, None, ()), wait, 0, as_json=False)
+    status._watch(Out(None, None, None), wait, 0, as_json=False)
     assert "Redis does not answer" in seen[0]
     assert "box_49_outbox_item" not in seen[0]
 
