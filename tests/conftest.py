@@ -59,6 +59,8 @@ class ServerLookup(Protocol):
 
 def pytest_configure(config: pytest.Config) -> None:
     share_the_default_one()
+    # pytest-xdist says 80 to its workers; without it, a command that a test starts knows a pipe from a narrow terminal.
+    os.environ.pop("COLUMNS", None)
     session = config.stash[_SESSION] = ServerSession(sources(os.environ))
     if hasattr(config, "workerinput"):
         return
