@@ -113,6 +113,11 @@ def never_runs(call: Any) -> str | None:
     return next((kind for kind, holds in _KINDS.items() if holds(call)), None)
 
 
+def how_it_would_run(*, awaited: bool) -> str:
+    """What to write in place of something that ``never_runs``, where a coroutine is ``awaited``, or is not."""
+    return "write def or async def, without yield" if awaited else "write a plain def"
+
+
 def asynchronous(call: Any) -> bool:
     """Whether this is ``async def``. Looks through the same as ``never_runs``."""
     return never_runs(call) == ASYNC

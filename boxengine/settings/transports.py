@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from boxengine.engine.answers import ASYNC, never_runs
+from boxengine.engine.answers import ASYNC, how_it_would_run, never_runs
 from boxengine.engine.delivering.pipeline import TransportSpec
 from boxengine.errors import BoxError, described
 from boxengine.settings.boxes import RESERVED, KafkaSettings, KafkaSource, TransportSettings
@@ -302,7 +302,8 @@ def _refuse_what_never_runs(name: str, ways: Mapping[str, Any]) -> None:
     for way, call in ways.items():
         kind = never_runs(call)
         if kind not in (None, ASYNC):
-            raise Misconfigured(("class", f"{way} of {name} is {kind}, whose code would never run; write a plain def"))
+            advice = how_it_would_run(awaited=True)
+            raise Misconfigured(("class", f"{way} of {name} is {kind}, whose code would never run; {advice}"))
 
 
 def _refuse_other_shapes(name: str, ways: Mapping[str, Any], *, is_method_of: type | None = None) -> None:

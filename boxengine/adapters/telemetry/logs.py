@@ -192,15 +192,17 @@ class LogObserver:
                 self._warn_of(
                     box,
                     items,
-                    "%d items were delivered after a later one of their key, the first is item %d of key %s: are writers "
-                    "of one key serialised? (docs/databases.md)",
+                    one="item %s of key %s was delivered after a later one of its key: ",
+                    many="%d items were delivered after a later one of their key, the first is item %s of key %s: ",
+                    advice="are writers of one key serialised? (docs/databases.md)",
                 )
             case events.KeptBack(box=box, items=items):
                 self._warn_of(
                     box,
                     items,
-                    "a middleware did not call call_next() for %d items: they stay pending, the first is item %d of key %s; "
-                    "an async def middleware has to await it",
+                    one="a middleware did not call call_next() for item %s of key %s, which stays pending",
+                    many="a middleware did not call call_next() for %d items: they stay pending, the first is item %s of key %s",
+                    advice="; an async def middleware has to await it",
                 )
             case events.FetchFailed(box=box):
                 # At debug: every try reports it, while the outage behind it is logged once, as an outage.
@@ -215,12 +217,14 @@ class LogObserver:
                     extra={"box": box.name},
                 )
             case events.ForeignJobs(box=box, elements=elements):
-                logger.warning(
-                    "the queue held %d elements that are not jobs of this box; dropped them, the first: %r",
-                    len(elements),
-                    elements[0][:80].decode(errors="backslashreplace"),
-                    extra={"box": box.name},
-                )
+                shown, ours = elements[0][:80].decode(errors="backslashreplace"), {"box": box.name}
+                if len(elements) == 1:
+                    logger.warning(
+                        "the queue held an element that is not a job of this box; dropped it: %r", shown, extra=ours
+                    )
+                else:
+                    text = "the queue held %d elements that are not jobs of this box; dropped them, the first: %r"
+                    logger.warning(text, len(elements), shown, extra=ours)
             case events.NamesTwice(worker=other, boxes=boxes):
                 logger.warning(
                     "worker %s on host %s uses the same Redis for boxes of these names in another database: %s. Each takes the "
@@ -274,9 +278,13 @@ class LogObserver:
         if settlement.discarded:
             self._discards(box, items, settlement)
 
-    def _warn_of(self, box: Box, items: Sequence[Item], text: str) -> None:
+    def _warn_of(self, box: Box, items: Sequence[Item], *, one: str, many: str, advice: str) -> None:
         first = items[0]
-        logger.warning(text, len(items), first.id, first.event_key, extra=_tags_of(box, first.id, first))
+        tags = _tags_of(box, first.id, first)
+        if len(items) == 1:
+            logger.warning(one + advice, first.id, first.event_key, extra=tags)
+        else:
+            logger.warning(many + advice, len(items), first.id, first.event_key, extra=tags)
 
     def _outage_began(self, event: events.OutageBegan) -> None:
         with self._lock:

@@ -12,6 +12,7 @@ from typing import Any
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
+from boxengine.domain.words import plural
 from boxengine.engine.answers import A_TRANSPORT, failed, never_runs, refusal
 from boxengine.engine.attempt import reason_of
 from boxengine.engine.delivering.decoding import decoding, takes
@@ -202,8 +203,9 @@ def _wrong(results: object, wanted: int) -> BoxError:
     if results is not False and failed(results):
         return WrongResults(f"call_batch {reason_of(refusal(results, awaited=A_TRANSPORT))}")
     counted = isinstance(results, Sequence) and not isinstance(results, _TEXTS)
-    answer = f"{len(results)} results" if counted else f"{results!r:.200}"  # type: ignore[arg-type] # told by ``counted``
-    return WrongResults(f"call_batch was given {wanted} items and must return as many results in a list, not {answer}")
+    answer = plural(len(results), "result") if counted else f"{results!r:.200}"  # type: ignore[arg-type] # told by ``counted``
+    given = plural(wanted, "item")
+    return WrongResults(f"call_batch was given {given} and must return as many results in a list, not {answer}")
 
 
 def _made(spec: TransportSpec) -> Any:

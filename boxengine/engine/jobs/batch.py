@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from boxengine.domain.jobs import Canceled, Ending, Requeued
+from boxengine.domain.words import plural
 from boxengine.engine.answers import discard
 from boxengine.engine.attempt import ends_the_worker
 from boxengine.engine.jobs.batch_handle import BatchJob, Retry
@@ -58,7 +59,10 @@ class Batch:
                 f"handle_batch returned {type(answers).__name__}; expected a list with an answer for each job, or None"
             )
         if len(answers) != len(runs):
-            raise InvalidItem(f"handle_batch returned {len(answers)} answers for {len(runs)} jobs")
+            returned, given = plural(len(answers), "answer"), plural(len(runs), "job")
+            raise InvalidItem(
+                f"handle_batch returned {returned} for {given}; expected one for each job, in their order"
+            )
         return answers
 
     def _ending(self, run: Run, answer: object) -> Ending:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from boxengine.engine.answers import ASYNC, never_runs
+from boxengine.engine.answers import ASYNC, how_it_would_run, never_runs
 from boxengine.errors import described
 from boxengine.settings.call_shapes import misfit
 from boxengine.settings.diagnosis import Finding
@@ -57,7 +57,7 @@ class Named:
         kind = never_runs(found)
         if kind is None or (awaited and kind == ASYNC):
             return True
-        self.report(path, f"{name} is {kind}, whose code would never run; write a plain def")
+        self.report(path, f"{name} is {kind}, whose code would never run; {how_it_would_run(awaited=awaited)}")
         return False
 
     def _fits(self, path: Path, name: str, found: object, shape: str) -> bool:

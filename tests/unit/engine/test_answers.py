@@ -179,7 +179,7 @@ def test_what_a_batch_transport_returns_is_not_compared_by_code_of_its_own() -> 
         (lambda items: True, "as many results in a list, not True"),
         (lambda items: False, "as many results in a list, not False"),
         (lambda items: None, "as many results in a list, not None"),
-        (lambda items: [True], "as many results in a list, not 1 results"),
+        (lambda items: [True], "as many results in a list, not 1 result"),
         (lambda items: [True] * 3, "as many results in a list, not 3 results"),
     ],
 )

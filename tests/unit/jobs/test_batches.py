@@ -81,7 +81,7 @@ def test_a_call_gets_jobs_of_one_task() -> None:
 @pytest.mark.parametrize(
     ("handler", "says"),
     [
-        (lambda jobs: [1], "returned 1 answers for 2 jobs"),
+        (lambda jobs: [1], "returned 1 answer for 2 jobs; expected one for each job"),
         (lambda jobs: {1: "done"}, "returned dict"),
         (lambda jobs: (job for job in jobs), "returned generator"),
         (lambda jobs: jobs[5], "IndexError"),

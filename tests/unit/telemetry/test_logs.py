@@ -230,6 +230,18 @@ def test_items_that_a_middleware_keeps_back_are_said_in_one_line() -> None:
     assert line["item"] == 7
 
 
+def test_a_lone_item_is_not_said_as_if_it_were_many() -> None:
+    stream = io.StringIO()
+    logs.configure(format="json", stream=stream)
+    LogObserver().see(events.KeptBack(BOX, items=[item(7)]))
+    LogObserver().see(events.OrderViolated(BOX, items=[item(8)]))
+    LogObserver().see(events.ForeignJobs(BOX, elements=[b"what"]))
+    kept_back, violated, foreign = (line["message"] for line in lines(stream))
+    assert kept_back.startswith("a middleware did not call call_next() for item 7 of key 7, which stays pending; ")
+    assert violated.startswith("item 8 of key 8 was delivered after a later one of its key: ")
+    assert foreign == "the queue held an element that is not a job of this box; dropped it: 'what'"
+
+
 def test_what_stops_several_loops_at_once_is_told_once() -> None:
     stream = io.StringIO()
     logs.configure(format="json", level="INFO", stream=stream)
