@@ -79,8 +79,8 @@ class UnknownBox(BoxError):
         if subscriptions:
             super().__init__(f"box {name!r} has subscriptions: name one of them: {subscriptions}")
             return
-        choices = ", ".join(self.known) or "none is configured"
-        super().__init__(f"unknown box {name!r}; known boxes: {choices}")
+        choices = f"known boxes: {', '.join(self.known)}" if self.known else "no box of this kind is configured"
+        super().__init__(f"unknown box {name!r}; {choices}")
 
 
 class BadUsage(BoxError):

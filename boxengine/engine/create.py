@@ -63,7 +63,7 @@ class Creator:
         Raises:
             InvalidItem: no event key, a payload that is not bytes or text, an attribute the table does not have.
         """
-        row = _merged(attributes)
+        row = self._merged(attributes)
 
         def insert(_model: Any, attributes: Attributes) -> ItemId:
             return self._insert(session, [attributes], partition_by)[0]
@@ -88,7 +88,7 @@ class Creator:
         Raises:
             InvalidItem: as for one; nothing of the batch is inserted then.
         """
-        rows = [_merged(attributes) for attributes in batch]
+        rows = [self._merged(attributes) for attributes in batch]
         if not rows:
             return []
 
@@ -96,6 +96,16 @@ class Creator:
             return self._insert(session, attributes, partition_by, known)
 
         return list(self._through(self._middlewares.create_batch, insert, rows))
+
+    def _merged(self, attributes: Mapping[str, Any]) -> Attributes:
+        """A copy, in which ``own_columns`` stand beside the others, as if given one by one."""
+        if not isinstance(attributes, Mapping):
+            raise InvalidItem(
+                f"box {self.box.name}: expected a list of dicts with the attributes of an item each; got {attributes!r:.80}"
+            )
+        row = dict(attributes)
+        own = row.pop("own_columns", None)
+        return {**own, **row} if own else row
 
     def _through(self, middlewares: Sequence[Middleware], insert: Callable[..., Any], attributes: Any) -> Any:
         """What ``insert`` returns, whatever the middlewares around it return.
@@ -290,10 +300,3 @@ def _is_no_name(given: object) -> bool:
         return True
     kind = type(given)
     return kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__
-
-
-def _merged(attributes: Mapping[str, Any]) -> Attributes:
-    """A copy, in which ``own_columns`` stand beside the others, as if given one by one."""
-    row = dict(attributes)
-    own = row.pop("own_columns", None)
-    return {**own, **row} if own else row

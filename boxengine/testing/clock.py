@@ -27,6 +27,12 @@ class PresentClock(ManualClock):
         advanced = self.now() - self._began - self._followed
         return max(self.now(), self._real() + advanced)
 
+    def advance(self, span: timedelta) -> None:
+        """Moves both readings on, by a timedelta."""
+        if not isinstance(span, timedelta):
+            raise TypeError(f"advance takes a timedelta, such as timedelta(hours=1), not {span!r:.80}")
+        super().advance(span)
+
     def move_to(self, moment: datetime) -> None:
         """Moves on to a moment; what has really passed until then counts as no advance."""
         now = self.now()

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from sqlalchemy import Connection, Engine, MetaData, Table, delete, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, scoped_session
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.rows import Row
@@ -39,7 +39,7 @@ from boxengine.testing.emitted import Emitted
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession  # cannot be imported without greenlet, which is optional
 
-Bind: TypeAlias = "Session | AsyncSession | Connection | Engine"
+Bind: TypeAlias = "Session | scoped_session[Session] | AsyncSession | Connection | Engine"
 
 
 class DatabaseBoxes(TestedBoxes):
@@ -59,12 +59,16 @@ class DatabaseBoxes(TestedBoxes):
 
     def __init__(self, resolved: Resolved, bind: Bind, *, clock: ManualClock | None = None) -> None:
         """Args:
-        bind: a ``Session`` or ``Connection``, whose open transaction is used and left open; an ``AsyncSession``, for
-            ``aemitted`` and ``adrain``; or an ``Engine``, on which each look and each batch opens its own transaction.
+        bind: a ``Session``, ``scoped_session`` or ``Connection``, whose open transaction is used and left open; an
+            ``AsyncSession``, for ``aemitted`` and ``adrain``; or an ``Engine``, on which each look and each batch opens its
+            own transaction.
         clock: None: one that starts at the present, and knows the real clock's reading; a ``ManualClock`` of your own does not.
+
+        Raises:
+            TypeError: ``bind`` is none of these.
         """
         super().__init__(resolved, clock=clock or PresentClock())
-        self._bind: Bind | None = bind
+        self._bind: Session | AsyncSession | Connection | Engine = _usable(bind)
         self._tables: dict[str, Table] = {}
         self._settled: dict[str, dict[ItemId, Row]] = {}
         """By box with ``storage: log``: the rows that have an outcome, with it."""
@@ -79,7 +83,7 @@ class DatabaseBoxes(TestedBoxes):
 
     async def _run_sync(self, work: Any) -> Any:
         asynchronous = self._bind
-        if asynchronous is None or isinstance(asynchronous, Session | Connection | Engine):
+        if isinstance(asynchronous, Session | Connection | Engine):
             return work()
 
         def run(session: Session) -> Any:
@@ -147,6 +151,14 @@ class DatabaseBoxes(TestedBoxes):
         if box.storage is Storage.LOG:
             return _InMemory(self.read(connection, box), self._settled.setdefault(box.name, {}), self.clock)
         return _InTable(connection, self.table(connection, box), box, self.clock)
+
+
+def _usable(bind: Bind) -> Session | AsyncSession | Connection | Engine:
+    if isinstance(bind, scoped_session):
+        return bind()
+    if isinstance(bind, Session | Connection | Engine) or hasattr(bind, "run_sync"):
+        return bind
+    raise TypeError(f"database_boxes takes a Session, an AsyncSession, a Connection or an Engine, not {bind!r:.80}")
 
 
 class _ConnectedClaims:

@@ -240,8 +240,12 @@ class Horizon:
 
 def horizon(until: datetime | timedelta | None, clock: ManualClock) -> Horizon:
     """``until`` as moments; None: the present."""
-    if isinstance(until, datetime):
+    if isinstance(until, datetime) and until.tzinfo is not None:
         return Horizon(until, until)
+    if until is not None and not isinstance(until, timedelta):
+        raise TypeError(
+            f"until takes a timedelta, such as timedelta(hours=1), or a datetime with a zone, not {until!r:.80}"
+        )
     span = until or timedelta(0)
     return Horizon(clock.now() + span, present(clock) + span)
 

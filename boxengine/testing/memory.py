@@ -19,7 +19,7 @@ from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.sql.creating.insert import ENGINE_OWNED
 from boxengine.adapters.sql.log.tables import is_logged
 from boxengine.adapters.sql.shape.columns import length_of
-from boxengine.app.boxes.boxes import is_numbered, named
+from boxengine.app.boxes.boxes import is_numbered, named, no_job_box
 from boxengine.app.boxes.creating import Model
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Item
@@ -28,7 +28,7 @@ from boxengine.domain.json_values import json_refusal
 from boxengine.domain.new_values import NOTHING_KNOWN, TEXTS, check_values, not_json
 from boxengine.engine.create import Creator
 from boxengine.engine.observation import NullTracer
-from boxengine.errors import BoxError, UnknownBox
+from boxengine.errors import BoxError
 from boxengine.ports import Attributes, Inserted, Store
 from boxengine.settings import Resolved
 from boxengine.settings.names import box_name
@@ -76,7 +76,7 @@ class MemoryBoxes(TestedBoxes):
         """
         name = box_name(model)
         if name not in self.resolved.jobs:
-            raise UnknownBox(name, self.resolved.jobs)
+            raise no_job_box(name, self.resolved)
         raise BoxError(
             f"box {name} holds long jobs, which the boxes in memory do not take: use the fixture database_boxes, whose "
             "create_job writes into your test database"

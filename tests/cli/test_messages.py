@@ -159,7 +159,8 @@ def test_a_session_of_the_wrong_kind_is_refused_with_the_right_one(boxes: Boxes,
     assert "open one: with Session(engine) as session" in refusal(engine)
     assert "open one: with Session(engine) as session" in refusal(sessionmaker(engine))
     assert "with an AsyncSession use acreate_outbox_item" in refusal(_Unopened())
-    assert refusal(None) == "a SQLAlchemy Session or Connection is needed, not builtins.NoneType"
+    assert refusal(None) == "a SQLAlchemy Session or Connection is needed, not None"
+    assert refusal("shop") == "a SQLAlchemy Session or Connection is needed, not str"
     engine.dispose()
 
 

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from boxengine import OutboxItem
 from boxengine.errors import InvalidItem, UnknownBox
 from boxengine.testing import DatabaseBoxes, MemoryBoxes
-from tests.testing.shop import OrderOutboxItem, PaymentInboxItem
+from tests.testing.shop import OrderOutboxItem, PaymentInboxItem, ReportJob
 
 IDENTITY = UUID("0f6b7b3e-3e63-4a51-8d11-0d4b7a1d8e55")
 
@@ -118,6 +118,29 @@ def test_a_dedup_key_that_tells_no_items_apart_is_refused(
     with pytest.raises(InvalidItem, match=f"^box order_outbox_item, item 0: dedup_key {said}$"):
         tested.create_outbox_item(session, OrderOutboxItem, event_key=1, payload=b"", dedup_key=key)
     assert tested.emitted(OrderOutboxItem) == []
+
+
+@pytest.mark.parametrize("batch", [{"event_key": 1, "payload": b""}, [b"{}"]], ids=["a lone dict", "payloads"])
+def test_a_batch_that_is_no_list_of_dicts_is_refused(
+    tested: MemoryBoxes | DatabaseBoxes, session: Session, batch: Any
+) -> None:
+    with pytest.raises(
+        InvalidItem, match=r"^box order_outbox_item: expected a list of dicts .*; got ('event_key'|b'{}')$"
+    ):
+        tested.create_outbox_batch(session, OrderOutboxItem, batch)
+
+
+def test_a_box_of_jobs_takes_no_items_and_a_box_of_items_no_jobs(
+    tested: MemoryBoxes | DatabaseBoxes, session: Session
+) -> None:
+    jobs: Any = ReportJob
+    with pytest.raises(UnknownBox, match=r"^box 'report_job' holds long jobs, not items: use create_job for it$"):
+        tested.create_outbox_item(session, jobs, event_key=1, payload=b"")
+    items: Any = OrderOutboxItem
+    with pytest.raises(
+        UnknownBox, match=r"^box 'order_outbox_item' holds items, not long jobs: use create_outbox_item "
+    ):
+        tested.create_job(session, items, task="export")
 
 
 @pytest.mark.parametrize("model", ["order_outbox_itme", OutboxItem], ids=["misspelt", "the base class"])

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, MetaData, select, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 import boxengine
 from boxengine import Item, Status, create_inbox_item, create_job, create_outbox_item
@@ -123,6 +124,21 @@ def test_an_engine_works_as_well(engine: Engine, database_boxes: MakeBoxes) -> N
         place_order(session, 1, "a bicycle")
     boxes.drain()
     assert [item.status for item in boxes.emitted(OrderOutboxItem)] == [Status.DELIVERED]
+
+
+def test_a_scoped_session_works_as_well(engine: Engine, database_boxes: MakeBoxes) -> None:
+    session = scoped_session(sessionmaker(engine))
+    boxes = database_boxes(session)
+    place_order(session, 1, "a bicycle")
+    assert len(boxes.drain().delivered) == 1
+    session.remove()
+
+
+@pytest.mark.parametrize("bind", [None, "sqlite://"])
+def test_what_is_no_way_into_a_database_is_refused_at_once(bind: Any, database_boxes: MakeBoxes) -> None:
+    said = f"^database_boxes takes a Session, an AsyncSession, a Connection or an Engine, not {bind!r}$"
+    with pytest.raises(TypeError, match=said):
+        database_boxes(bind)
 
 
 def test_a_moment_of_another_zone_is_kept(engine: Engine, database_boxes: MakeBoxes) -> None:

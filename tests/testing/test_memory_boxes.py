@@ -295,6 +295,16 @@ def test_a_moment_that_the_application_took_from_the_real_clock_is_due_once_it_h
     assert [item.event_key for item in boxes.drain(until=timedelta(hours=1)).delivered] == ["3"]
 
 
+@pytest.mark.parametrize("until", [3600, datetime(2026, 11, 26)], ids=["seconds", "without a zone"])  # noqa: DTZ001 - the mistake
+def test_a_span_or_a_moment_of_another_kind_is_refused(boxes: MemoryBoxes, until: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"^until takes a timedelta, such as timedelta\(hours=1\), or a datetime with a zone, "
+    ):
+        boxes.drain(until=until)
+    with pytest.raises(TypeError, match=r"^advance takes a timedelta, such as timedelta\(hours=1\), not "):
+        boxes.clock.advance(until)
+
+
 def test_time_that_passes_lets_no_retry_come_due_and_is_no_advance(boxengine_resolved: Resolved) -> None:
     real = [datetime(2026, 7, 1, tzinfo=UTC)]
     boxes = MemoryBoxes(boxengine_resolved, clock=PresentClock(lambda: real[0]))

@@ -96,7 +96,7 @@ class Boxes(Creating):
         if known is None:
             pipeline = self._creating.jobs.get(name)
             if pipeline is None:
-                raise UnknownBox(name, self._creating.jobs)
+                raise no_job_box(name, self._creating)
             own = pipeline.model or (None if isinstance(model, str) else model)
             how = self._creating.settings.job_wakeup_in_force
             wakeup = JobWakeup(
@@ -152,6 +152,11 @@ class Boxes(Creating):
         key = (box_name(model), None if isinstance(model, str) else model)
         known = self._creators.get(key)
         if known is None:
+            name = key[0]
+            if name in self._creating.jobs:
+                raise UnknownBox(
+                    name, self._creating.written, instead="holds long jobs, not items: use create_job for it"
+                )
             known = self._creators[key] = self._make_creator(*key)
         if known.box.type is not side:
             raise InvalidItem(f"box {known.box.name} is an {known.box.type}: use create_{known.box.type}_item for it")
@@ -230,6 +235,13 @@ class Boxes(Creating):
 def is_numbered(box: Box, model: type | None) -> bool:
     """Whether items made by this model get gapless numbers within their keys. The configuration need not name the model."""
     return box.sequence or getattr(model, "__box_sequence__", False)
+
+
+def no_job_box(name: str, resolved: Resolved) -> UnknownBox:
+    """The error for the name of a box that is none of long jobs."""
+    ways = "create_outbox_item or create_inbox_item"
+    instead = f"holds items, not long jobs: use {ways} for it" if name in resolved.written else None
+    return UnknownBox(name, resolved.jobs, instead=instead)
 
 
 def named(name: str, pipelines: Mapping[str, Pipeline]) -> Pipeline:

@@ -211,6 +211,6 @@ class Creating(ABC):
         if run_sync is None:
             raise InvalidItem(
                 f"an AsyncSession is needed, not {type(session).__name__}; with a Session or a Connection leave out the a: "
-                "create_outbox_item instead of acreate_outbox_item"
+                "create_outbox_item instead of acreate_outbox_item, and so on"
             )
         return cast("T", await run_sync(create))

@@ -29,7 +29,8 @@ def callers_connection(session: Any) -> Connection:
 
 
 def _advice(given: Any) -> str:
-    kind = f"{type(given).__module__.partition('.')[0]}.{type(given).__name__}"
+    package, kind = type(given).__module__.partition(".")[0], type(given).__name__
+    kind = "None" if given is None else kind if package == "builtins" else f"{package}.{kind}"
     needed = f"a SQLAlchemy Session or Connection is needed, not {kind}"
     if hasattr(given, "run_sync"):
         return f"{needed}; with an AsyncSession use acreate_outbox_item, acreate_job and so on, or session.run_sync"
