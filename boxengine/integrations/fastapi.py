@@ -39,7 +39,7 @@ def lifespan(
     config: Boxes | str | Path | Sequence[str | Path] | None = None,
     *,
     worker: bool = True,
-    boxes: Sequence[type | str] = (),
+    boxes: Sequence[type | str] | type | str = (),
     env: str | None = None,
     threads: int | None = None,
     around: Lifespan | None = None,
@@ -51,7 +51,7 @@ def lifespan(
     Args:
         config: a configuration file, several of them, or what ``boxengine.load()`` returned; None: found as usual.
         worker: False: this process only creates items; ``boxengine start`` delivers them.
-        boxes: the worker's boxes, as model classes or names; all if none is named.
+        boxes: the worker's boxes, as model classes or names, or a single one; all if none is named.
         env: environment section of the file.
         threads: how many threads the worker has; as configured if None.
         around: the application's own lifespan. It begins first and ends last, so that the worker may use what it sets up;

@@ -37,13 +37,13 @@ class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
 
     Args:
         config: a configuration file, several of them, or an already loaded ``Boxes``; None: found as usual.
-        boxes: model classes or names of the boxes to work on; empty: all.
+        boxes: model classes or names of the boxes to work on, or a single one; empty: all.
         env: environment section of the file.
         threads: processor threads; None: as configured.
 
     Raises:
         ConfigurationError: lists every problem that was found.
-        BoxError: a server's settings make no sense, or a transport cannot be made.
+        BoxError: a server's settings make no sense, a transport cannot be made, or ``threads`` is no number of threads.
 
     Example::
 
@@ -61,14 +61,14 @@ class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
         self,
         config: Boxes | str | Path | Sequence[str | Path] | None = None,
         *,
-        boxes: Sequence[type | str] = (),
+        boxes: Sequence[type | str] | type | str = (),
         env: str | None = None,
         threads: int | None = None,
     ) -> None:
         self.boxes = config if isinstance(config, Boxes) else load_for_worker(config, env)
         """The configuration, to create items with."""
-        self._names = [box_name(each) for each in boxes]
-        self._threads = threads
+        self._names = [box_name(each) for each in ([boxes] if isinstance(boxes, str | type) else boxes)]
+        self._threads = _number_of_threads(threads)
         self.registry: CollectorRegistry | None = None
         """Metrics of the worker while it runs, for the application's own endpoint; None if ``metrics.enabled`` is false."""
         self._worker: Worker | None = None
@@ -162,3 +162,9 @@ class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
         if self._health is None:
             raise BoxError("this worker has not been started: use it with 'with' or 'async with'")
         return self._health
+
+
+def _number_of_threads(given: object) -> int | None:
+    if given is None or (isinstance(given, int) and given >= 1):
+        return given
+    raise BoxError(f"threads: expected a whole number from 1 up, got {given!r:.80}")

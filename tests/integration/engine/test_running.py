@@ -30,6 +30,9 @@ kept: list[tuple[str, str]] = []
 closed: list[object] = []
 
 
+class OrderOutboxItem(boxengine.OutboxItem): ...
+
+
 class Keep:
     def __call__(self, item: boxengine.Item, payload: Any) -> None:
         kept.append((item.box_name, item.event_key))
@@ -82,10 +85,15 @@ def test_a_worker_delivers_inside_the_block_and_is_gone_after_it(boxes: boxengin
     assert kept == [("order_outbox_item", "1")]
 
 
-def test_only_the_boxes_that_are_named_are_worked_on(boxes: boxengine.Boxes, engine: Engine) -> None:
+@pytest.mark.parametrize(
+    "named", [["order_outbox_item"], "order_outbox_item", OrderOutboxItem], ids=["a list", "a name", "a class"]
+)
+def test_only_the_boxes_that_are_named_are_worked_on(
+    boxes: boxengine.Boxes, engine: Engine, named: list[type | str] | type | str
+) -> None:
     place(boxes, engine, "other_outbox_item", 1)
     place(boxes, engine, "order_outbox_item", 2)
-    with boxengine.running(boxes, boxes=["order_outbox_item"]):
+    with boxengine.running(boxes, boxes=named):
         eventually(lambda: bool(kept))
     assert kept == [("order_outbox_item", "2")]
 
@@ -155,6 +163,12 @@ def test_nothing_is_left_of_a_worker_of_which_a_thread_cannot_be_started(
         boxengine.running(boxes, threads=2).start()
     assert ours() == set()
     assert len(closed) == 2
+
+
+@pytest.mark.parametrize("threads", [0, "2", 1.5])
+def test_threads_that_are_no_number_of_threads_are_refused(boxes: boxengine.Boxes, threads: Any) -> None:
+    with pytest.raises(errors.BoxError, match=f"^threads: expected a whole number from 1 up, got {threads!r}$"):
+        boxengine.running(boxes, threads=threads)
 
 
 def test_misuse_is_told(boxes: boxengine.Boxes, engine: Engine) -> None:
