@@ -53,9 +53,16 @@ def _finding(details: ErrorDetails, data: Mapping[str, Any], model: type[BaseMod
             expected = str(details["ctx"]["error"])
         case "literal_error":
             expected = f"expected one of {details['ctx']['expected'].replace(chr(39), '')}"
+        case "model_type" if _is_a_name_in_a_list(path, details["input"]):
+            expected = f"expected a mapping such as {{class: {details['input']}}}"
         case other:
             expected = _EXPECTED.get(other, details["msg"])
     return Finding(path, expected + _found(path, details["input"]))
+
+
+def _is_a_name_in_a_list(path: Path, given: object) -> bool:
+    """Whether this stands for a transport of which only the class is said."""
+    return path[-2:-1] == ("transports",) and isinstance(path[-1], int) and isinstance(given, str)
 
 
 def unknown_key(key: str, known: Collection[str], *, also: Collection[str] = ()) -> str:

@@ -31,6 +31,8 @@ _WAYS = {"__call__": "(item, payload)", "call_batch": "(items)"}
 """How a transport may be called."""
 _GIVEN = ("session", "decoded")
 """Arguments that the engine gives a function that asks for them."""
+_GIVEN_AT_THE_START = ("producers",)
+"""Arguments that the worker gives a constructor that asks for them; the file cannot."""
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _KINDS: Mapping[frozenset[Any], Any] = MappingProxyType(
     {
@@ -343,7 +345,7 @@ def _missing(
     parameters: list[inspect.Parameter], name: str, arguments: Mapping[str, Any]
 ) -> Iterator[tuple[str | None, str]]:
     for parameter in parameters:
-        required = parameter.default is parameter.empty and parameter.name not in _GIVEN
+        required = parameter.default is parameter.empty and parameter.name not in (*_GIVEN, *_GIVEN_AT_THE_START)
         if parameter.kind in _BY_NAME and required and parameter.name not in arguments:
             yield parameter.name, f"missing: {name} requires this argument"
         if parameter.kind is parameter.POSITIONAL_ONLY and required:
@@ -355,8 +357,8 @@ def _unknown(
 ) -> Iterator[tuple[str | None, str]]:
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
-    # The engine gives these itself where a function asks for them.
-    taken = [parameter.name for parameter in parameters if parameter.kind in _BY_NAME and parameter.name not in _GIVEN]
+    given = (*_GIVEN, *_GIVEN_AT_THE_START)
+    taken = [parameter.name for parameter in parameters if parameter.kind in _BY_NAME and parameter.name not in given]
     for argument in arguments:
         if argument not in taken:
             # The file may also have keys of boxengine's own here.

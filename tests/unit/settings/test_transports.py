@@ -98,6 +98,7 @@ def test_an_object_that_delivers_is_the_transport_itself(folder: Folder) -> None
         ),
         ("log: {timout: 5}", "log.timout", "did you mean timeout?"),
         ("kafka: {}", "kafka.topic", "missing: kafka requires this argument"),
+        ("kafka: {topic: t, producers: 2}", "kafka.producers", "max_retries, required_acks, topic (the"),
         ("produce_message: {topic: x}", "produce_message.class", "no transport is called 'produce_message'"),
         (f"{SHOP}.Lgo: ", f"{SHOP}.Lgo.class", "has no 'Lgo'"),
         (f"x: {{class: {SHOP}.broken.X}}", "x.class", "raised ZeroDivisionError: on purpose"),
@@ -115,6 +116,15 @@ def test_what_cannot_be_made_is_reported_at_its_key(folder: Folder, transport: s
     problems = folder.problems(f"outbox_items:\n  a_item:\n    transports:\n      {transport}\n")
     assert list(problems) == [f"outbox_items.a_item.transports.{key}"]
     assert message in problems[f"outbox_items.a_item.transports.{key}"]
+
+
+def test_a_name_alone_in_a_list_is_told_to_be_a_class(folder: Folder) -> None:
+    problems = folder.problems(f"outbox_items: {{a_item: {{transports: [{SHOP}.deliver, 3]}}}}")
+    base = "outbox_items.a_item.transports"
+    assert problems == {
+        f"{base}[0]": f"expected a mapping such as {{class: {SHOP}.deliver}}, got '{SHOP}.deliver'",
+        f"{base}[1]": "expected a mapping (key: value), got 3",
+    }
 
 
 def test_a_broken_entry_of_a_list_hides_no_mistake_in_the_others(folder: Folder) -> None:

@@ -29,7 +29,9 @@ class Kafka:
         required_acks: int | None = None,
         max_retries: int | None = None,
         delivery_timeout: float = 60.0,
+        producers: object = None,
     ) -> None:
+        self.producers = producers
         self.delivery_timeout = delivery_timeout
         self.topic, self.bootstrap_servers, self.config = topic, bootstrap_servers, config
         self.required_acks, self.max_retries = required_acks, max_retries
