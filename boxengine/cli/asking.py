@@ -6,17 +6,17 @@ import sys
 
 import typer
 
-from boxengine.errors import BoxError
+from boxengine.errors import BadUsage, BoxError
 
 
 def refuse_without_terminal(action: str) -> None:
     """For a command that was called without ``--yes``.
 
     Raises:
-        BadParameter: nobody is there to be asked.
+        BadUsage: nobody is there to be asked.
     """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise typer.BadParameter(f"is needed to {action} without a terminal; --dry-run counts", param_hint="--yes")
+        raise BadUsage(f"--yes is needed to {action} without a terminal; --dry-run counts")
 
 
 def ask(question: str) -> None:

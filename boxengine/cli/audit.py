@@ -16,6 +16,7 @@ from boxengine.cli.lines import LONGEST_TIME
 from boxengine.cli.moments import moment
 from boxengine.cli.text import printable
 from boxengine.domain.words import plural
+from boxengine.errors import BadUsage
 
 if TYPE_CHECKING:
     from boxengine.engine.audit.findings import Finding, Summary
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 def audit(
     context: typer.Context,
-    box: Annotated[str, typer.Argument(help="Name of the box.")],
+    box: Annotated[str, typer.Argument(metavar="BOX", help="Name of the box.")],
     *,
     kafka: Annotated[bool, typer.Option("--kafka", help="Also compare with the topics that the box feeds.")] = False,
     topic: Annotated[
@@ -59,7 +60,7 @@ def audit(
     from boxengine.app.checking.auditing import AuditChoices, auditing  # noqa: PLC0415 - see Globals.boxes
 
     if topic and not kafka:
-        raise typer.BadParameter("is only used with --kafka", param_hint="--topic")
+        raise BadUsage("--topic is only used with --kafka")
     choices = AuditChoices(
         since=moment(since, option="--since"),
         stuck_after=timedelta(seconds=stuck_after),

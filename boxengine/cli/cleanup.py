@@ -22,7 +22,7 @@ LINE_EVERY = 10.0
 
 def cleanup(
     context: typer.Context,
-    box: Annotated[str | None, typer.Argument(help="One box; all if left out.")] = None,
+    box: Annotated[str | None, typer.Argument(metavar="BOX", help="One box; all if left out.")] = None,
 ) -> None:
     """Delete finished items that are older than the box's retention. The worker does so every 10 minutes by itself.
 

@@ -19,7 +19,7 @@ from boxengine.cli.lines import LONGEST_LINE, item_of, job_of
 from boxengine.domain.box import BoxType
 from boxengine.domain.jobs import AfterFailure
 from boxengine.domain.words import plural
-from boxengine.errors import BoxError, InvalidItem, Unavailable
+from boxengine.errors import BadUsage, BoxError, InvalidItem, Unavailable
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -43,7 +43,7 @@ class BadLine(BoxError):
 
 def create(
     context: typer.Context,
-    box: Annotated[str, typer.Argument(help="Name of the box.")],
+    box: Annotated[str, typer.Argument(metavar="BOX", help="Name of the box.")],
     event_key: Annotated[str | None, typer.Option("--event-key", help="What the item is about; its order key.")] = None,
     payload: Annotated[str | None, typer.Option("--payload", help="The payload as text.")] = None,
     payload_file: Annotated[Path | None, typer.Option("--payload-file", help="Or a file that holds it.")] = None,
@@ -94,7 +94,7 @@ def create(
             create_jobs(boxes, box, jsonl, task=task, skip_bad=skip_bad)
             return
         if task is None:
-            raise typer.BadParameter("is needed for a job", param_hint="--task")
+            raise BadUsage("--task is needed for a job")
         attributes = job_attributes(args, lock_key, idempotency_key, priority, delay)
         attributes |= {"after": None if after is None else ids_in([after], "--after"), "after_failure": after_failure}
         output().print(f"job {create_job(boxes, box, task, attributes)} written to {box}")
@@ -125,9 +125,9 @@ def create(
 def _item(event_key: str | None, payload: str | None, payload_file: Path | None, event_name: str | None) -> Item:
     """The attributes of one item, from the command's options."""
     if event_key is None:
-        raise typer.BadParameter("is needed, or --jsonl", param_hint="--event-key")
+        raise BadUsage("--event-key is needed, or --jsonl")
     if payload is not None and payload_file is not None:
-        raise typer.BadParameter("cannot be combined with --payload", param_hint="--payload-file")
+        raise BadUsage("--payload-file cannot be combined with --payload")
     data = payload_file.read_bytes() if payload_file else (payload or "").encode(errors="surrogateescape")
     return {"event_key": event_key, "payload": data} | ({} if event_name is None else {"event_name": event_name})
 
@@ -137,7 +137,7 @@ def _refuse(context: typer.Context, options: Iterable[str], reason: str) -> None
     for name in options:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
-            raise typer.BadParameter(reason, param_hint=f"--{name.replace('_', '-')}")
+            raise BadUsage(f"--{name.replace('_', '-')} {reason}")
 
 
 def create_jobs(boxes: Boxes, box: str, jsonl: str, *, task: str | None, skip_bad: bool) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 cli = typer.Typer(help="Make, verify or print the tables of all boxes.", no_args_is_help=True)
 cli.command("convert")(convert)
-BoxName = Annotated[str | None, typer.Argument(help="One box; all if left out.")]
+BoxName = Annotated[str | None, typer.Argument(metavar="BOX", help="One box; all if left out.")]
 
 
 @cli.command("create")
@@ -113,7 +113,7 @@ def _jobs(boxes: Boxes, name: str | None) -> tuple[list[JobBox], dict[str, type]
 @cli.command("rebucket")
 def rebucket(
     context: typer.Context,
-    box: Annotated[str, typer.Argument(help="Name of the box.")],
+    box: Annotated[str, typer.Argument(metavar="BOX", help="Name of the box.")],
     *,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check whether it can be done, and change nothing.")
@@ -184,7 +184,7 @@ def upgrade(
 @cli.command("reposition")
 def reposition(
     context: typer.Context,
-    box: Annotated[str, typer.Argument(help="Name of a box with storage: log.")],
+    box: Annotated[str, typer.Argument(metavar="BOX", help="Name of a box with storage: log.")],
     *,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Even if nothing shows that the server has changed.")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def convert(
     context: typer.Context,
-    box: Annotated[str, typer.Argument(help="Name of an outbox box.")],
+    box: Annotated[str, typer.Argument(metavar="BOX", help="Name of an outbox box.")],
     *,
     to: Annotated[Storage, typer.Option("--to", help="The storage to convert to.")],
     finish: Annotated[

@@ -14,7 +14,7 @@ from boxengine.cli.ids import LARGEST
 from boxengine.cli.item_options import AsJson, BoxName, EventKey, From, Ids, Numbers, Statuses, To, item_filter
 from boxengine.cli.item_view import as_json, details, listing
 from boxengine.domain.item import Status
-from boxengine.errors import BoxError
+from boxengine.errors import BadUsage, BoxError
 from boxengine.ports.people.items import PASSED
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def show(
     """
     wanted = item_id if item_id is not None else ids
     if wanted is None:
-        raise typer.BadParameter("is needed", param_hint="ID")
+        raise BadUsage("the item's ID is needed; boxengine items list shows them")
     with _looked_at(context, box) as (looked, found):
         row = looked.items.get(found, wanted)
         if row is None:

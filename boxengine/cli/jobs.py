@@ -22,14 +22,14 @@ from boxengine.domain.item import rfc3339
 from boxengine.domain.jobs import FINAL, JobBox, JobState, Waits
 from boxengine.domain.masking import masked_text
 from boxengine.domain.words import plural
-from boxengine.errors import BoxError, InvalidItem, UnknownBox
+from boxengine.errors import BadUsage, BoxError, UnknownBox
 from boxengine.ports.jobs import JobDesk, JobFilter
 
 if TYPE_CHECKING:
     from boxengine.app.boxes import Boxes
 
 cli = typer.Typer(help="Look at long jobs, cancel them, run them again.", no_args_is_help=True)
-BoxName = Annotated[str, typer.Argument(help="Name of the box.")]
+BoxName = Annotated[str, typer.Argument(metavar="BOX", help="Name of the box.")]
 Numbers = Annotated[list[str] | None, typer.Argument(metavar="ID", help="These ids, as with --ids; repeatable.")]
 Ids = Annotated[list[str] | None, typer.Option("--ids", help="These ids: 1,2,3; repeatable.")]
 States = Annotated[list[JobState] | None, typer.Option("--status", "-s", help="Of this status; repeatable.")]
@@ -164,7 +164,7 @@ def retry(
 @cli.command("stat")
 def stat(
     context: typer.Context,
-    box: Annotated[str | None, typer.Argument(help="One box; all if left out.")] = None,
+    box: Annotated[str | None, typer.Argument(metavar="BOX", help="One box; all if left out.")] = None,
     *,
     exact: Annotated[bool, typer.Option("--exact", help="Count every job, however long it takes.")] = False,
     as_json: AsJson = False,
@@ -198,7 +198,7 @@ def stat(
 @cli.command("schedules")
 def schedules(
     context: typer.Context,
-    box: Annotated[str | None, typer.Argument(help="One box; all if left out.")] = None,
+    box: Annotated[str | None, typer.Argument(metavar="BOX", help="One box; all if left out.")] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -232,7 +232,7 @@ def job_attributes(
     try:
         parsed = {} if args is None else json.loads(args)
     except ValueError as error:
-        raise InvalidItem(f"--args: expected JSON: {error}") from error
+        raise BadUsage(f"--args: expected JSON: {error}") from error
     return {
         "args": parsed,
         "lock_key": lock_key,
@@ -285,7 +285,7 @@ def _chosen(numbers: list[str] | None, ids: list[str] | None) -> list[int] | Non
 def _agreed(which: JobFilter, *, yes: bool, what: str) -> None:
     """Requires ``--yes`` for jobs that are not named by id."""
     if which.ids is None and not yes:
-        raise typer.BadParameter(f"is needed to {what} jobs that are not named by id", param_hint="--yes")
+        raise BadUsage(f"--yes is needed to {what} jobs that are not named by id")
 
 
 def _refuse_unsuitable(status: list[JobState] | None, *, takes: Collection[JobState], what: str) -> None:

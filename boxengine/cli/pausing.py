@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 BY_HAND = "the command line"
 """Who decided, as the journal of a box of long jobs records it."""
-BoxName = Annotated[str, typer.Argument(help="Name of the box.")]
+BoxName = Annotated[str, typer.Argument(metavar="BOX", help="Name of the box.")]
 
 
 class Decision(Enum):

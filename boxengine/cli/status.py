@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 def status(
     context: typer.Context,
-    box: Annotated[str | None, typer.Argument(help="One box; all if left out.")] = None,
+    box: Annotated[str | None, typer.Argument(metavar="BOX", help="One box; all if left out.")] = None,
     *,
     exact: Annotated[bool, typer.Option("--exact", help="Count every row, however long it takes.")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until interrupted.")] = False,

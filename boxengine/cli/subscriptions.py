@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 cli = typer.Typer(
     help="Look at the subscriptions of a log, send one back or ahead, or give one up.", no_args_is_help=True
 )
-Name = Annotated[str, typer.Argument(help="Name of the subscription, such as order_outbox_item.billing.")]
+Name = Annotated[
+    str, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription, such as order_outbox_item.billing.")
+]
 Reader = Annotated[
     str,
     typer.Argument(
@@ -50,7 +52,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 @cli.command("list")
 def list_(
     context: typer.Context,
-    box: Annotated[str | None, typer.Argument(help="One box, or one subscription; all if left out.")] = None,
+    box: Annotated[
+        str | None, typer.Argument(metavar="BOX", help="One box, or one subscription; all if left out.")
+    ] = None,
     *,
     json: AsJson = False,
 ) -> None:
@@ -100,7 +104,7 @@ def rewind(
     """
     target = _target(time, id_)
     if target is None:
-        raise typer.BadParameter("expected one of them", param_hint="--time, --id")
+        raise BadUsage("--time and --id: expected one of them")
     _move(context, subscription, target, back=True, dry_run=dry_run, yes=yes, json=json)
 
 
@@ -221,7 +225,7 @@ def _target(time: str | None, id_: int | None) -> Target | None:
     from boxengine.adapters.sql.log.moving import Target as Found  # noqa: PLC0415 - see Globals.boxes
 
     if time is not None and id_ is not None:
-        raise typer.BadParameter("expected one of them", param_hint="--time, --id")
+        raise BadUsage("--time and --id: expected one of them")
     if time is None and id_ is None:
         return None
     return Found(since=moment(time, option="--time"), item=id_)

@@ -123,12 +123,12 @@ def test_create_goes_through_the_middlewares_of_one_item_and_points_out_an_empty
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--event-key", "7", "--delay", "60"], "--delay: is for long jobs, and order_outbox_item has items"),
-        (["--event-key", "7", "--task", "export"], "--task: is for long jobs"),
-        (["--event-key", "7", "--jsonl", "-"], "--event-key: cannot be combined with --jsonl"),
+        (["--event-key", "7", "--delay", "60"], "boxengine: --delay is for long jobs, and order_outbox_item has items"),
+        (["--event-key", "7", "--task", "export"], "boxengine: --task is for long jobs"),
+        (["--event-key", "7", "--jsonl", "-"], "boxengine: --event-key cannot be combined with --jsonl"),
         (
             ["--event-key", "7", "--payload", "x", "--payload-file", "y"],
-            "--payload-file: cannot be combined with --payload",
+            "boxengine: --payload-file cannot be combined with --payload",
         ),
     ],
 )

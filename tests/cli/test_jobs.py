@@ -201,7 +201,7 @@ def test_a_task_with_a_contract_takes_what_the_contract_says(tmp_path: Path, pos
             2,
         ),
         (["items", "list", "report_job"], "box 'report_job' holds long jobs, not items: use boxengine jobs", 2),
-        (["jobs", "cancel", "report_job"], "is needed to cancel jobs that are not named by id", 2),
+        (["jobs", "cancel", "report_job"], "boxengine: --yes is needed to cancel jobs that are not named by id", 2),
         (["jobs", "cancel", "report_job", "x"], "Invalid value for ID: expected ids such as 1,2,3", 2),
         (
             ["jobs", "retry", "report_job", "1,9223372036854775808"],
@@ -215,9 +215,9 @@ def test_a_task_with_a_contract_takes_what_the_contract_says(tmp_path: Path, pos
             2,
         ),
         (["jobs", "cancel", "report_job", "1", "--status", "failed"], "cancel takes queued, running jobs", 2),
-        (["create", "report_job"], "is needed for a job", 2),
+        (["create", "report_job"], "boxengine: --task is needed for a job", 2),
         (["create", "report_job", "--task", "nope"], "no task 'nope'; known: export", 1),
-        (["create", "report_job", "--task", "export", "--args", "{"], "--args: expected JSON", 1),
+        (["create", "report_job", "--task", "export", "--args", "{"], "boxengine: --args: expected JSON", 2),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(project: Project, command: list[str], message: str, code: int) -> None:
