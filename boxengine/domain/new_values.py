@@ -55,9 +55,14 @@ def check_names(box: Box, row: Mapping[str, Any], columns: Collection[str], posi
             f"{where}: unknown attribute {name}: table {box.table!r} has no such column, or no unique index over it; "
             "add what it lacks with: boxengine db upgrade"
         )
-    near = get_close_matches(unknown[0], columns, n=1)
+    raise InvalidItem(f"{where}: {unknown_attributes(unknown, columns)}")
+
+
+def unknown_attributes(names: Sequence[object], known: Collection[str]) -> str:
+    """What is said of attributes that nobody knows, with what the first of them was probably meant to be."""
+    near = get_close_matches(str(names[0]), known, n=1)
     guess = f"did you mean {near[0]}? " if near else ""
-    raise InvalidItem(f"{where}: unknown attribute {', '.join(unknown)}; {guess}known: {', '.join(sorted(columns))}")
+    return f"unknown attribute {', '.join(map(str, names))}; {guess}known: {', '.join(sorted(known))}"
 
 
 def check_values(

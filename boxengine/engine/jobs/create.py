@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from boxengine.domain.jobs import AfterFailure, JobBox
 from boxengine.domain.json_values import json_text
+from boxengine.domain.new_values import unknown_attributes
 from boxengine.engine.jobs.spans import moment, span
 from boxengine.engine.jobs.timing import SHORTEST_LEASE
 from boxengine.errors import InvalidItem
@@ -52,7 +53,7 @@ class JobChecks:
             raise self._refused(f"expected a list of dicts with the attributes of a job each; got {given!r:.80}")
         unknown = sorted(given.keys() - _KNOWN)
         if unknown:
-            raise self._refused(f"unknown attribute {unknown[0]!r}; known: {', '.join(sorted(_KNOWN))}")
+            raise self._refused(unknown_attributes(unknown, _KNOWN))
         delay, available_at = self._times(given)
         max_attempts = given.get("max_attempts")
         task = self._task(given)

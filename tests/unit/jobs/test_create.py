@@ -62,7 +62,8 @@ def test_each_job_that_is_waited_for_counts_once() -> None:
     ("attributes", "message"),
     [
         ({"task": "reprt"}, "no task 'reprt'; known: export, report"),
-        ({"lock": "k"}, "unknown attribute 'lock'; known: after, after_failure, args, "),
+        ({"lock": "k"}, "unknown attribute lock; did you mean lock_key? known: after, after_failure, args, "),
+        ({"idempotncy_key": "k"}, "unknown attribute idempotncy_key; did you mean idempotency_key? known: after, "),
         ({"args": {1, 2}}, "args: expected what JSON can hold"),
         ({"args": float("inf")}, "args: expected what JSON can hold"),
         ({"args": {"on": date(2026, 1, 1)}}, "JSON can hold: ['on'] is of type date; give value.isoformat()"),

@@ -64,6 +64,8 @@ class UtcMoment(TypeDecorator[datetime]):
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - see above
         """Converts the moment to UTC; one without a zone counts as UTC."""
+        if value is not None and not isinstance(value, datetime):
+            raise TypeError(f"expected a datetime, such as datetime.now(UTC), not {value!r:.80}")
         return value if value is None or value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - see above
