@@ -48,11 +48,12 @@ class Problem:
     """One thing wrong with the configuration: where it is and what was expected."""
 
     file: str
+    """Empty: there is none."""
     path: str
     message: str
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.path}: {self.message}" if self.path else f"{self.file}: {self.message}"
+        return ": ".join(part for part in (self.file, self.path, self.message) if part)
 
 
 class ConfigurationError(BoxError):

@@ -60,7 +60,10 @@ def lifespan(
     Raises:
         ConfigurationError: when the application starts, with every problem that was found.
         BoxError: likewise; see ``boxengine.running``.
+        TypeError: ``config`` is the application, because ``lifespan`` itself was given to it, and not what it returns.
     """
+    if isinstance(config, Starlette):
+        raise TypeError("give the application what lifespan returns: lifespan=lifespan(), not lifespan=lifespan")
 
     @asynccontextmanager
     async def combined(app: Starlette) -> AsyncIterator[Mapping[str, Any] | None]:

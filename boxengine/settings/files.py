@@ -64,7 +64,7 @@ def find(paths: Sequence[Path] | None, *, environ: Mapping[str, str], cwd: Path)
         f"no configuration found; looked for {looked} in {cwd}. `boxengine init` makes one; "
         "--config FILE or $BOXENGINE_CONFIG names another"
     )
-    raise ConfigurationError([Problem(USUAL_PLACES[0], "", message)])
+    raise ConfigurationError([Problem("", "", message)])
 
 
 def read(path: Path, *, env: str, cwd: Path) -> Document:

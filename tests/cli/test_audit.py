@@ -129,7 +129,7 @@ def test_wrong_usage_exits_with_2(project: Project, arguments: list[str], said: 
 @pytest.mark.parametrize(
     ("transports", "said"),
     [
-        ("log: {}", f"box {BOX} has no kafka transport; name the topic with --topic"),
+        ("log: {}", f"box {BOX} has no kafka transport; name the topic that it feeds with --topic"),
         ('kafka: {topic: "orders.{event_name}", bootstrap_servers: x}', "depends on the item; name all its topics"),
         (
             "a: {class: kafka, topic: a, bootstrap_servers: x}, b: {class: kafka, topic: b, bootstrap_servers: y}",

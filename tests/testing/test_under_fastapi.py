@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 from fastapi import Depends, FastAPI
@@ -67,6 +67,15 @@ def test_a_client_that_runs_no_lifespan_needs_none(boxengine_resolved: Resolved,
 def test_without_boxes_of_a_test_the_lifespan_is_still_needed(boxengine_resolved: Resolved) -> None:
     with pytest.raises(BoxError, match="no boxes: make the application with lifespan="):
         TestClient(_application(boxengine_resolved)).post("/injected")
+
+
+def test_a_lifespan_that_was_not_called_is_told_to_be() -> None:
+    uncalled: Any = lifespan
+    with (
+        pytest.raises(TypeError, match=r"^give the application what lifespan returns: lifespan=lifespan\(\), not "),
+        TestClient(FastAPI(lifespan=uncalled)),
+    ):
+        pass
 
 
 def test_a_plain_session_cannot_be_bound(boxengine_resolved: Resolved, boxes: MemoryBoxes) -> None:

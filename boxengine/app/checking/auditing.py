@@ -115,7 +115,7 @@ def _feed(settings: Settings, name: str, topics: Sequence[str]) -> _Feed:
     known = {topic: feed.event_names for feed in feeds for topic in feed.topics}
     if not topics:
         if not feeds:
-            raise BadUsage(f"box {name} has no kafka transport; name the topic with --topic")
+            raise BadUsage(f"box {name} has no kafka transport; name the topic that it feeds with --topic")
         variable = [topic for topic in known if _has_places(topic)]
         if variable:
             raise BadUsage(f"box {name}: topic {variable[0]!r} depends on the item; name all its topics with --topic")
