@@ -36,6 +36,19 @@ def servers(folder: Path) -> Iterator[tuple[str, str]]:
         process.wait()
 
 
+def test_a_second_one_in_the_folder_tells_the_addresses_of_the_first(tmp_path: Path) -> None:
+    require(PostgresFromWheel().offer(), promised_servers(os.environ))
+    with servers(tmp_path) as (database, cache):
+        command = [sys.executable, "-m", "boxengine", "servers"]
+        second = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert second.stdout == f"export DATABASE_URL={database}\nexport REDIS_URL={cache}\n"
+    assert second.stderr == (
+        "boxengine: the servers with their data in .boxengine run already, at the addresses above; stop them where they were "
+        "started, or name another --folder\n"
+    )
+    assert second.returncode == 1
+
+
 def test_data_and_addresses_survive_a_restart(tmp_path: Path) -> None:
     require(PostgresFromWheel().offer(), promised_servers(os.environ))
     with servers(tmp_path) as first:
