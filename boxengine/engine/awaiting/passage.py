@@ -33,13 +33,14 @@ class AsyncPassage(Passage):
                 self.arrived = True
                 said = self.answer = await self._innermost(*self._subject)
             else:
+                self._reached = depth + 1
                 said = await self._middlewares[depth](*self._subject, _AsyncCallNext(self, depth + 1))
         except BaseException as error:
             if ends_the_worker(error):
                 raise
             self._note(error)
             raise
-        return self._heard(said)
+        return self._heard(said, depth)
 
 
 class _AsyncCallNext:

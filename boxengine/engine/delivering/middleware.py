@@ -26,7 +26,17 @@ class Refused(BoxError):
 class Passage:
     """One subject's way through the middlewares, and what was said on it."""
 
-    __slots__ = ("_innermost", "_middlewares", "_subject", "answer", "arrived", "over", "problem")
+    __slots__ = (
+        "_culprit",
+        "_innermost",
+        "_middlewares",
+        "_reached",
+        "_subject",
+        "answer",
+        "arrived",
+        "over",
+        "problem",
+    )
     awaited: ClassVar[str | None] = A_MIDDLEWARE
     """What to call a middleware that may be ``async def``; None: it may not."""
 
@@ -34,6 +44,10 @@ class Passage:
         self._middlewares = middlewares
         self._innermost = innermost
         self._subject = subject
+        self._reached = 0
+        """How many of the middlewares have been called."""
+        self._culprit = 0
+        """Which of them refused, where one did."""
         self.arrived = False
         """Whether the innermost call was made."""
         self.answer: Any = None
@@ -71,8 +85,15 @@ class Passage:
         if isinstance(self.problem, BaseException):
             return self.problem
         if self.problem is not None:
-            return Refused(f"a middleware refused: {reason_of(self.problem)}")
-        return None if self.arrived else NotCalledOn("a middleware did not call call_next()")
+            return Refused(f"{self._named(self._culprit)} refused: {reason_of(self.problem)}")
+        return None if self.arrived else NotCalledOn(f"{self._named(self._reached - 1)} did not call call_next()")
+
+    def _named(self, place: int) -> str:
+        if place >= len(self._middlewares):
+            return "the call inside the middlewares"
+        middleware = self._middlewares[place]
+        named: Any = middleware if hasattr(middleware, "__qualname__") else type(middleware)
+        return f"middleware {named.__module__}.{named.__qualname__}"
 
     def enter(self, depth: int) -> Any:
         """Calls the middleware of that depth, or the innermost call; what its caller sees as the result."""
@@ -81,6 +102,7 @@ class Passage:
                 self.arrived = True
                 said = self.answer = self._innermost(*self._subject)
             else:
+                self._reached = depth + 1
                 said = self._middlewares[depth](*self._subject, _call_next(self, depth + 1))
         except BaseException as error:
             if ends_the_worker(error):
@@ -89,11 +111,12 @@ class Passage:
             raise
         if self.problem is None and (said is None or said is True):
             return self.answer  # as nearly always, without one more call
-        return self._heard(said)
+        return self._heard(said, depth)
 
-    def _heard(self, said: object) -> Any:
+    def _heard(self, said: object, depth: int) -> Any:
         """What the caller of somebody sees who has said this."""
         if said is not None and failed(said):
+            self._culprit = depth if self.problem is None else self._culprit
             self._note(refusal(said, awaited=self.awaited))
         return self.answer if self.problem is None or isinstance(self.problem, BaseException) else self.problem
 

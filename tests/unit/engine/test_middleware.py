@@ -108,8 +108,20 @@ def test_call_next_gives_what_the_innermost_call_returned_even_if_those_between_
 def test_a_refusal_counts_at_whatever_place_it_is_made(refusal: Any) -> None:
     chains: list[list[Any]] = [[says(refusal)], [says(refusal), Reference()], [Reference(), says(refusal)]]
     for chain in chains:
-        with pytest.raises(Refused, match="a middleware refused"):
+        with pytest.raises(
+            Refused, match=r"^middleware tests\.unit\.engine\.test_middleware\.says\.<locals>\.\w+ refused: "
+        ):
             compose(chain, lambda _subject: "innermost")("x")
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_the_middleware_that_does_not_call_on_is_named(place: int) -> None:
+    chain: list[Any] = [Reference(), Reference()]
+    chain[place] = no_call
+    with pytest.raises(
+        NotCalledOn, match=r"^middleware tests\.unit\.engine\.test_middleware\.no_call did not call call_next\(\)$"
+    ):
+        compose(chain, lambda _subject: "innermost")("x")
 
 
 def test_an_error_that_an_outer_middleware_swallows_is_raised_all_the_same() -> None:
@@ -350,9 +362,9 @@ def test_create_returns_the_ids_of_the_rows_whatever_a_middleware_returns(answer
 @pytest.mark.parametrize("refusal", [False, Failure("closed on Sundays")])
 def test_a_create_middleware_that_refuses_raises_so_that_the_caller_rolls_back(refusal: Any) -> None:
     desk = Desk(middlewares=Middlewares(create_item=(says(refusal),), create_batch=(says(refusal),)))
-    with pytest.raises(InvalidItem, match="a middleware refused"):
+    with pytest.raises(InvalidItem, match=r"middleware \S+ refused: "):
         desk.creator.create(None, attributes())
-    with pytest.raises(InvalidItem, match="a middleware refused"):
+    with pytest.raises(InvalidItem, match=r"middleware \S+ refused: "):
         desk.creator.create_batch(None, [attributes()])
 
 
