@@ -53,7 +53,7 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class Throttled:
-    """One of the tactic's throttlers delayed, skipped or allowed a poll."""
+    """One of the tactic's throttlers delayed, skipped or allowed a poll, or a middleware held it back."""
 
     box: Box
     partition: int
@@ -62,6 +62,8 @@ class Throttled:
     status: str
     """``throttle``, ``skip`` or ``noop``."""
     seconds: float
+    held_back: str | None = None
+    """Of a middleware: that it did not call on, in words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,8 @@ class LogObserver:
         self._lock = threading.Lock()
         self._outages: dict[str, list[str]] = {}
         """What does not work, by reason; only the first of each reason has been logged."""
+        self._held_back: set[tuple[str, str]] = set()
+        """Boxes of which a poll was held back, each with the reason: it may be meant, so it is logged once."""
 
     def see(self, event: events.Event) -> None:  # noqa: C901, PLR0912 - one branch for each event that is told
         match event:
@@ -248,6 +250,8 @@ class LogObserver:
             case events.CoordinatorQuick():
                 lease = event.lease.total_seconds()
                 logger.info("Redis: answers after %.1f s again; leases last %.0f s", event.seconds, lease)
+            case events.Throttled(box=box, held_back=str() as held_back):
+                self._poll_held_back(box, held_back)
             case JobEnded() | JobsReaped() | JobLoad():
                 log_jobs(event)
             case _:
@@ -285,6 +289,17 @@ class LogObserver:
             logger.warning(one + advice, first.id, first.event_key, extra=tags)
         else:
             logger.warning(many + advice, len(items), first.id, first.event_key, extra=tags)
+
+    def _poll_held_back(self, box: Box, reason: str) -> None:
+        with self._lock:
+            if (box.name, reason) in self._held_back:
+                return
+            self._held_back.add((box.name, reason))
+        logger.warning(
+            "%s: items wait until it lets a poll through; an async def middleware has to await it",
+            reason,
+            extra={"box": box.name},
+        )
 
     def _outage_began(self, event: events.OutageBegan) -> None:
         with self._lock:

@@ -18,7 +18,7 @@ class Awaited:
     """
 
     def __init__(self, middleware: Middleware, loop: EventLoop) -> None:
-        self._middleware = middleware
+        self.__wrapped__ = middleware
         self._loop = loop
         self._name = f"middleware {getattr(middleware, '__qualname__', None) or type(middleware).__qualname__}"
 
@@ -28,7 +28,7 @@ class Awaited:
         async def go_on() -> Any:
             return await visit.errand(call_next)
 
-        visit.begin(self._middleware, subject, go_on, name=self._name)
+        visit.begin(self.__wrapped__, subject, go_on, name=self._name)
         visit.wait()
         return visit.result()
 

@@ -6,6 +6,7 @@ happens is kept here, and not read from what the outermost middleware returns.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -91,7 +92,7 @@ class Passage:
     def _named(self, place: int) -> str:
         if place >= len(self._middlewares):
             return "the call inside the middlewares"
-        middleware = self._middlewares[place]
+        middleware = inspect.unwrap(self._middlewares[place])
         named: Any = middleware if hasattr(middleware, "__qualname__") else type(middleware)
         return f"middleware {named.__module__}.{named.__qualname__}"
 

@@ -156,9 +156,9 @@ class Poller:
         """Polls through the middlewares; one that does not call the next postpones the poll, as a throttler does."""
         try:
             again: Again = self._poll_through(task)
-        except NotCalledOn:
+        except NotCalledOn as error:
             decision = Decision(Answer.SKIP, retry_in=self._tactic.unprompted)
-            self._tell_throttled(task, "middleware", decision)
+            self._tell_throttled(task, "middleware", decision, held_back=str(error))
             return self._put_off(task, decision)
         return again
 
@@ -224,7 +224,7 @@ class Poller:
 
         return self._tactic.ask(moment, told=told)
 
-    def _tell_throttled(self, task: Poll, throttler: str, decision: Decision) -> None:
+    def _tell_throttled(self, task: Poll, throttler: str, decision: Decision, *, held_back: str | None = None) -> None:
         self._observer.see(
             events.Throttled(
                 task.box,
@@ -232,6 +232,7 @@ class Poller:
                 throttler=throttler,
                 status=decision.answer.value,
                 seconds=decision.retry_in,
+                held_back=held_back,
             )
         )
 

@@ -242,6 +242,25 @@ def test_a_lone_item_is_not_said_as_if_it_were_many() -> None:
     assert foreign == "the queue held an element that is not a job of this box; dropped it: 'what'"
 
 
+def test_a_middleware_that_holds_polls_back_is_named_once_for_each_box() -> None:
+    stream = io.StringIO()
+    logs.configure(format="json", level="INFO", stream=stream)
+    observer = LogObserver()
+    why = "middleware shop.Flag did not call call_next()"
+    for partition in (0, 1):
+        observer.see(
+            events.Throttled(BOX, partition, throttler="middleware", status="skip", seconds=5.0, held_back=why)
+        )
+        observer.see(events.Throttled(BOX, partition, throttler="rate_limit", status="skip", seconds=5.0))
+    assert [(line["level"], line["message"], line["box"]) for line in lines(stream)] == [
+        (
+            "warning",
+            f"{why}: items wait until it lets a poll through; an async def middleware has to await it",
+            BOX.name,
+        )
+    ]
+
+
 def test_what_stops_several_loops_at_once_is_told_once() -> None:
     stream = io.StringIO()
     logs.configure(format="json", level="INFO", stream=stream)

@@ -13,7 +13,7 @@ from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Failure
 from boxengine.engine.awaiting.event_loop import NAME, EventLoop
 from boxengine.engine.awaiting.middlewares import awaited
-from boxengine.engine.delivering.middleware import compose
+from boxengine.engine.delivering.middleware import NotCalledOn, compose
 from boxengine.engine.delivering.pipeline import Middlewares
 from tests.unit.engine.awaiting.conftest import AsyncBench
 from tests.unit.engine.awaiting.test_transports import Async
@@ -136,6 +136,13 @@ def test_poll_middlewares_may_be_coroutines(loop: EventLoop) -> None:
     polled: list[str] = []
     assert compose(awaited([passes, plain], loop), polled.append)("task") is None
     assert polled == ["task"]
+
+
+def test_a_coroutine_that_does_not_call_on_is_named(loop: EventLoop) -> None:
+    with pytest.raises(
+        NotCalledOn, match=r"^middleware tests\.unit\.engine\.awaiting\.test_middlewares\.keeps_back did not "
+    ):
+        compose(awaited([passes, keeps_back], loop), str)("task")
 
 
 def test_those_that_are_plain_are_left_as_they_are(loop: EventLoop) -> None:
