@@ -10,7 +10,7 @@ worker needs. In the order of the work:
 from boxengine.settings.explanation import Row, explain, json_schema
 from boxengine.settings.loading import load
 from boxengine.settings.resolution import Resolved, load_and_resolve, load_for_creating, resolve
-from boxengine.settings.rules import check_for_worker, notices
+from boxengine.settings.rules import check_for_worker, drivers_of_applications, notices
 from boxengine.settings.schema import Settings
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Row",
     "Settings",
     "check_for_worker",
+    "drivers_of_applications",
     "explain",
     "json_schema",
     "load",

@@ -111,11 +111,6 @@ def notices(settings: Settings) -> list[Problem]:
             "a section takes nothing over from default unless it says <<: *default"
         )
         found.append((("outbox_items",), message))
-    for key in ("url", "replica_url", "listen_url"):
-        url = getattr(settings.database, key)
-        note = None if url is None else note_on_driver(url)
-        if note is not None:
-            found.append((("database", key), note))
     found += _doubtful_console(settings.console)
     for path, _, box in boxes_with_paths(settings):
         if box.partition_size is not None:
@@ -128,6 +123,17 @@ def notices(settings: Settings) -> list[Problem]:
     for name, job_box in settings.job_items.items():
         if not job_box.tasks:
             found.append((("job_items", name, "tasks"), "there are none: no job can be created in this box"))
+    return [*drivers_of_applications(settings), *_problems(settings, found)]
+
+
+def drivers_of_applications(settings: Settings) -> list[Problem]:
+    """Those of ``notices`` that ask for nothing: URLs of the database that name an application's driver."""
+    urls = {key: getattr(settings.database, key) for key in ("url", "replica_url", "listen_url")}
+    notes = {("database", key): note_on_driver(url) for key, url in urls.items() if url is not None}
+    return _problems(settings, [(path, note) for path, note in notes.items() if note is not None])
+
+
+def _problems(settings: Settings, found: Iterable[tuple[Path, str]]) -> list[Problem]:
     return [Problem(settings.origin.file(path), dotted(path), message) for path, message in found]
 
 

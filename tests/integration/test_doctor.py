@@ -296,6 +296,13 @@ def test_the_command_ends_with_1_on_a_finding_and_says_what_to_do(
     assert "  redis: Valkey" in told
 
 
+def test_an_applications_driver_is_told_and_is_no_finding(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
+    project = Project(tmp_path, database=postgres_url.replace("+psycopg", "+asyncpg"), redis=redis_url)
+    told = json.loads(project.call("doctor", "--json", expect=1))  # the tests' own server does not keep what it commits
+    (driver,) = [each for each in told if "asyncpg is the application's driver" in each["text"]]
+    assert driver["advice"] is None
+
+
 def test_what_does_not_answer_hides_nothing_else(tmp_path: Path, postgres_url: str) -> None:
     project = Project(tmp_path, database=postgres_url, redis="redis://127.0.0.1:9/0")
     told = project.call("doctor", expect=1)

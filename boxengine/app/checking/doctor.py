@@ -18,7 +18,7 @@ from boxengine.domain.holding_back import held_back
 from boxengine.engine.running.heartbeat import names_twice
 from boxengine.errors import BoxError, SchemaMismatch
 from boxengine.ports.people.checkup import Checkup, Remark
-from boxengine.settings import notices
+from boxengine.settings import drivers_of_applications, notices
 from boxengine.settings.transport_names import KAFKA, short_name
 from boxengine.settings.transports import kafka_arguments
 from boxengine.version import __version__
@@ -39,10 +39,7 @@ class Doctor:
     def look(self) -> list[Remark]:
         """All remarks, findings first."""
         found = [Remark(area="boxengine", text=f"boxengine {__version__}, Python {platform.python_version()}.")]
-        found += [
-            Remark(area="boxengine", text=f"{notice}.", advice="Change the configuration.")
-            for notice in map(str, notices(self._boxes.resolved.settings))
-        ]
+        found += self._settings()
         found += _part("database", lambda: self._database.remarks(self._chosen))
         found += _part("database", self._lagging)
         found += _part("jobs", self._office.remarks)
@@ -54,6 +51,15 @@ class Doctor:
         for checkup in self._kafka():
             found += _part("kafka", lambda checkup=checkup: checkup.remarks(self._chosen))  # type: ignore[misc] # bound now
         return _findings_first(found)
+
+    def _settings(self) -> list[Remark]:
+        """What the configuration says that is probably not meant, and what needs no change and is told all the same."""
+        settings = self._boxes.resolved.settings
+        fine = drivers_of_applications(settings)
+        return [
+            Remark(area="boxengine", text=f"{each}.", advice=None if each in fine else "Change the configuration.")
+            for each in notices(settings)
+        ]
 
     def _names_twice(self) -> list[Remark]:
         """One remark for each database whose workers use this Redis for boxes of the same names."""
