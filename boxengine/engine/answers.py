@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from concurrent.futures import Future
+from contextlib import _AsyncGeneratorContextManager, _GeneratorContextManager
 from dataclasses import dataclass
 from enum import Enum
 from types import CoroutineType, GeneratorType, NotImplementedType
@@ -42,7 +43,9 @@ KEPT_BACK = KeptBack.KEPT_BACK
 
 A_TRANSPORT, A_MIDDLEWARE, A_HANDLER = "__call__ or call_batch itself", "the middleware itself", "the handler itself"
 """What boxengine awaits if it is ``async def``."""
-_UNFINISHED = (Awaitable, Generator, AsyncGenerator, Future, map, filter, zip)
+_TO_BE_ENTERED = (_GeneratorContextManager, _AsyncGeneratorContextManager)
+"""What a function with contextlib's decorators returns. Other context managers, such as responses, have done their work."""
+_UNFINISHED = (Awaitable, Generator, AsyncGenerator, Future, map, filter, zip, *_TO_BE_ENTERED)
 """What has not done its work yet, and never will if nobody waits for it or goes through it."""
 _MISTAKES = (BaseException, Verdict, type, NotImplementedType)
 _REFUSALS = (Failure, Raised, Withheld, *_MISTAKES, *_UNFINISHED)
@@ -70,7 +73,7 @@ def refusal(answer: object, *, awaited: str | None = None) -> object:
 
 
 def _why_not(answer: object, awaited: str | None) -> str:
-    name = type(answer).__name__.replace("_", " ")
+    name = "context manager" if isinstance(answer, _TO_BE_ENTERED) else type(answer).__name__.replace("_", " ")
     name = f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
     match answer:
         case BaseException():
@@ -85,7 +88,7 @@ def _why_not(answer: object, awaited: str | None) -> str:
                 # A wrapper that is a plain function hides that what it wraps is async def.
                 advice = f"make {awaited}, and its decorator's wrapper, async def, and await inside"
             return f"{name} that nobody waits for: {advice}"
-        case Generator() | AsyncGenerator():
+        case Generator() | AsyncGenerator() | _GeneratorContextManager() | _AsyncGeneratorContextManager():
             return f"{name} whose code nobody runs: write return, not yield"
     return f"{name} that has done nothing yet: make it a list" if isinstance(answer, _UNFINISHED) else repr(answer)
 

@@ -8,6 +8,7 @@ import gc
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Any
@@ -41,6 +42,10 @@ async def stream() -> Any:
     yield True
 
 
+def steps() -> Iterator[bool]:
+    yield True
+
+
 class Awaitable:
     def __await__(self) -> Any:
         yield
@@ -52,6 +57,14 @@ NOT_UNDERSTOOD = {
     "future": (Future, "returned a Future that nobody waits for"),
     "generator": (lambda: (yield), "returned a generator whose code nobody runs"),
     "async generator": (stream, "returned an async generator whose code nobody runs"),
+    "context manager": (
+        contextmanager(steps),
+        "returned a context manager whose code nobody runs: write return, not yield",
+    ),
+    "async context manager": (
+        asynccontextmanager(stream),
+        "returned a context manager whose code nobody runs: write return, not yield",
+    ),
     "map": (lambda: map(print, ()), "returned a map that has done nothing yet"),
     "filter": (lambda: filter(print, ()), "returned a filter that has done nothing yet"),
     "error": (
