@@ -104,7 +104,7 @@ def rewind(
     """
     target = _target(time, id_)
     if target is None:
-        raise BadUsage("--time and --id: expected one of them")
+        raise BadUsage("--time or --id is needed")
     _move(context, subscription, target, back=True, dry_run=dry_run, yes=yes, json=json)
 
 
@@ -225,7 +225,7 @@ def _target(time: str | None, id_: int | None) -> Target | None:
     from boxengine.adapters.sql.log.moving import Target as Found  # noqa: PLC0415 - see Globals.boxes
 
     if time is not None and id_ is not None:
-        raise BadUsage("--time and --id: expected one of them")
+        raise BadUsage("--time cannot be combined with --id")
     if time is None and id_ is None:
         return None
     return Found(since=moment(time, option="--time"), item=id_)

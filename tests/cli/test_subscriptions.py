@@ -156,10 +156,11 @@ def test_where_one_box_is_needed_its_subscriptions_are_named(project: Project) -
 
 def test_without_a_terminal_nothing_is_done_unasked(project: Project) -> None:
     project.call("subscriptions", "skip-to", SEARCH, expect=2)
-    assert "--yes" in project.errors
+    assert "--yes is needed to " in project.errors
     project.call("subscriptions", "rewind", SEARCH, "--yes", expect=2)
-    assert "--time, --id" in project.errors
+    assert project.errors == "boxengine: --time or --id is needed\n"
     project.call("subscriptions", "rewind", SEARCH, "--id", "1", "--time", "PT1H", "--yes", expect=2)
+    assert project.errors == "boxengine: --time cannot be combined with --id\n"
     assert waiting(project) == {BILLING: 3, SEARCH: 3}
 
 
