@@ -15,6 +15,8 @@ from boxengine.errors import Abandoned, JobRaised
 TRACEBACK_LINES = 30
 LONGEST_REASON = 10_000
 """Characters; some libraries put the whole request into the message."""
+MOST_CAUSES = 100
+"""Errors that one reason tells of. A loop that raises each error from the one before makes a chain without end."""
 
 
 def ends_the_worker(error: BaseException) -> bool:
@@ -32,16 +34,35 @@ def reason_of(problem: object) -> str:
     match problem:
         case Failure(reason=reason):
             return text_of(reason)
-        case JobRaised():
-            return text_of(problem)
         case BaseException() as error:
-            cause = f"{reason_of(error.__cause__)}. " if error.__cause__ is not None else ""
-            said = text_of(error)
-            return f"{cause}{type(error).__name__}{f': {said}' if said else ''}{_notes(error)}{_advice(error)}"
+            return _reason(error, known=set())
         case False:
             return "returned False"
         case _:
             return text_of(problem)
+
+
+def _reason(error: BaseException, *, known: set[int]) -> str:
+    """The same for an error.
+
+    Args:
+        known: identities of the errors that are told already. ``raise error from error`` makes an error its own cause.
+    """
+    chain = list[BaseException]()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in known and len(known) < MOST_CAUSES:
+        known.add(id(cause))
+        chain.append(cause)
+        cause = None if isinstance(cause, JobRaised) else cause.__cause__
+    return ". ".join(map(_said, reversed(chain)))
+
+
+def _said(error: BaseException) -> str:
+    """What one error says, without its causes."""
+    said = text_of(error)
+    if isinstance(error, JobRaised):
+        return said
+    return f"{type(error).__name__}{f': {said}' if said else ''}{_notes(error)}{_advice(error)}"
 
 
 def discard_log(strategy: object, *, later: ItemId | None, now: datetime) -> str:

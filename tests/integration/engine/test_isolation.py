@@ -158,6 +158,22 @@ def test_of_a_batch_of_500_that_raises_only_the_poison_item_has_failed(make_rig:
     assert "ValueError: cannot be written" in rig.row(poison).error_log
 
 
+def test_an_error_that_is_its_own_cause_fails_its_item_alone(make_rig: MakeRig) -> None:
+    def answer(item: Item) -> None:
+        if item.event_key == "poison":
+            try:
+                int("no number")
+            except ValueError as error:
+                raise error from error
+
+    rig = make_rig(box={"bucket_size": 1})
+    rig.carry(Receiver(answer))
+    _, poison, _ = rig.create("before", "poison", "after")
+    rig.deliver(3)
+    assert rig.statuses() == [Status.DELIVERED, Status.FAILED, Status.DELIVERED]
+    assert " Receiver: ValueError: invalid literal for int()" in rig.row(poison).error_log
+
+
 def test_items_of_other_keys_need_not_wait_until_a_hot_key_is_through(make_rig: MakeRig) -> None:
     rig = make_rig(bucket_size=16)
     hot = rig.create(*[0] * 5_000)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from boxengine.domain.item import Item, Status
+from boxengine.engine.attempt import MOST_CAUSES, reason_of
 from boxengine.engine.delivering.pipeline import Middlewares
 from boxengine.engine.tracking import GuardedTracker
 from boxengine.errors import Abandoned
@@ -195,6 +196,15 @@ def test_an_error_that_cannot_say_what_it_is_fails_its_item_and_nothing_else() -
     (row_id,) = bench.insert(1)
     in_a_thread(lambda: bench.deliver(spec(Single(answer))))
     assert "says nothing" in reason(bench, row_id, "receiver")
+
+
+def test_a_chain_of_errors_without_end_is_told_as_far_as_it_goes() -> None:
+    first, last = ValueError("first"), ValueError("last")
+    first.__cause__, last.__cause__ = last, first
+    assert reason_of(last) == "ValueError: first. ValueError: last"
+    for _ in range(10 * MOST_CAUSES):
+        last, last.__cause__ = ValueError("again"), last
+    assert reason_of(last) == ". ".join(["ValueError: again"] * MOST_CAUSES)
 
 
 @pytest.mark.parametrize("error", [Abandoned(), KeyboardInterrupt()], ids=["crash", "Ctrl-C in the main thread"])
