@@ -123,7 +123,7 @@ class Batches:
         if not middlewares:
             return self._process(claim, errand, entry)
         process = partial(self._process, claim, errand, entry)
-        passage = _BatchPassage(middlewares, lambda _batch: process(), Batch(self._box, claim.items))
+        passage = _BatchPassage(middlewares, lambda _batch: process(), Batch(self._box, list(claim.items)))
         with suppress(_Undo), claim.savepoint() if self._parts.routes.in_session else nullcontext():
             passage.run()
             if passage.problem is not None:

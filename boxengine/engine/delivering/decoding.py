@@ -105,7 +105,7 @@ def _readable(items: Sequence[Item], call_batch: Callable[..., Sequence[Result]]
     if not failures:
         return call_batch(items, decoded=values)
     readable = [item for place, item in enumerate(items) if place not in failures]
-    answers = call_batch(readable, decoded=values) if readable else []
+    answers = call_batch(list(readable), decoded=values) if readable else []
     if not isinstance(answers, list | tuple) or len(answers) != len(readable):
         return answers  # the caller reports it, as for any transport
     rest = iter(answers)

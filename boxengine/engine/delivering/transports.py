@@ -119,7 +119,8 @@ class Carrier:
         if self._limit is not None:
             call = partial(self._limit.call, call)
         options = {"session": claim.session} if self.wants_session else {}
-        results = call(items, **options)
+        # A list of their own: what users' code takes out of it, or moves in it, must not change what is recorded.
+        results = call(list(items), **options)
         if isinstance(results, Sequence) and not isinstance(results, _TEXTS) and len(results) == len(items):
             return results
         raise _wrong(results, len(items))

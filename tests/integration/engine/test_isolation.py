@@ -174,6 +174,42 @@ def test_an_error_that_is_its_own_cause_fails_its_item_alone(make_rig: MakeRig) 
     assert " Receiver: ValueError: invalid literal for int()" in rig.row(poison).error_log
 
 
+class UsesUp:
+    """Takes the items out of the list that it is given."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+
+    def call_batch(self, items: list[Item]) -> list[None]:
+        results = list[None]()
+        while items:
+            self.ids.append(items.pop(0).id)
+            results.append(None)
+        return results
+
+
+@pytest.mark.parametrize("storage", ["table", "log"])
+def test_a_transport_may_use_up_the_list_that_it_is_given(make_rig: MakeRig, storage: str) -> None:
+    rig, transport = make_rig(box={"bucket_size": 1, "storage": storage}), UsesUp()
+    rig.carry(transport)
+    ids = rig.create(*range(5))
+    rig.deliver(5)
+    assert transport.ids == ids
+
+
+def test_a_batch_middleware_may_use_up_the_list_that_it_is_shown(make_rig: MakeRig) -> None:
+    def careless(batch: Any, call_next: Any) -> None:
+        batch.items.clear()
+        call_next()
+
+    rig = make_rig(box={"bucket_size": 1})
+    rig.surround(batch_process=[careless])
+    rig.carry(receiver := Receiver())
+    ids = rig.create(*range(5))
+    rig.deliver(5)
+    assert receiver.ids == ids
+
+
 def test_items_of_other_keys_need_not_wait_until_a_hot_key_is_through(make_rig: MakeRig) -> None:
     rig = make_rig(bucket_size=16)
     hot = rig.create(*[0] * 5_000)

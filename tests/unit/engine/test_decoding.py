@@ -122,3 +122,16 @@ def test_a_transport_that_takes_it_is_refused_where_the_box_has_no_codec() -> No
         carrier(Single(), box=plain)
     with pytest.raises(Undecodable, match="box order_outbox_item has no codec"):
         _ = make_item(box=plain).decoded
+
+
+def test_of_a_batch_that_is_used_up_the_answers_keep_their_places() -> None:
+    class UsesUp:
+        def call_batch(self, items: list[Item], *, decoded: list[Any]) -> list[bool]:
+            results = list[bool]()
+            while items:
+                items.pop()
+                results.append(decoded.pop(0) != 4)
+            return results
+
+    results = carrier(UsesUp()).send_batch(items(b"{", b"2", b"4"), CLAIM)
+    assert [type(results[0]), *results[1:]] == [Failure, True, False]
