@@ -19,6 +19,7 @@
     └── Unavailable            a server did not answer; the loops wait and try again
         ├── StoreUnavailable   the database
         │   ├── StoreConflict  another transaction was in the way; nothing is wrong with the server
+        │   ├── TransactionLost  what handlers write through is gone, and their batch with it
         │   ├── StoreTooSlow   a statement took longer than it may; the server answers others
         │   └── TableMissing   a table does not exist; the server answers for others
         ├── QueueUnavailable   Redis
@@ -168,6 +169,10 @@ class StoreUnavailable(Unavailable):
 
 class StoreConflict(StoreUnavailable):
     """Another transaction was in the way (a deadlock, a lock that did not come free): trying again is all it takes."""
+
+
+class TransactionLost(StoreUnavailable):
+    """The transaction through which handlers write is gone: nothing of its batch can be recorded any more."""
 
 
 class StoreTooSlow(StoreUnavailable):

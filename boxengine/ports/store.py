@@ -69,7 +69,11 @@ class Claim(PlainClaim, Protocol):
         """The user's session on this very transaction (a SQLAlchemy ``Session``), made at first use."""
 
     def savepoint(self) -> AbstractContextManager[None]:
-        """Rolls back what the block wrote through ``session`` if the block raises; the claim stays usable."""
+        """Rolls back what the block wrote through ``session`` if the block raises; the claim stays usable.
+
+        Raises:
+            TransactionLost: the claim does not: its transaction is gone. Otherwise what the block raised.
+        """
 
     def later_delivered(self, items: Sequence[Item]) -> Mapping[ItemId, ItemId]:
         """For items with a later delivered one of the same key and event name: the id of that one, by the item's id."""

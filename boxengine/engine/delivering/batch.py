@@ -34,7 +34,7 @@ from boxengine.engine.delivering.sizing import PROBE_ROWS
 from boxengine.engine.delivering.transports import Routes
 from boxengine.engine.delivering.watch import Watch
 from boxengine.engine.delivering.work import Errand, Report
-from boxengine.errors import Unavailable
+from boxengine.errors import TransactionLost, Unavailable
 from boxengine.ports import Claim, Claims, Clock, RememberedFailure, events
 
 
@@ -170,7 +170,11 @@ class Batches:
             refused=entry.refused,
         )
         sending.hold_back(failure.item for failure in admitted.failed)
-        return sending.send(admitted.items)
+        try:
+            return sending.send(admitted.items)
+        except TransactionLost:
+            parts.recording.lost(admitted.items)
+            raise
 
     def _given_up(self, items: Sequence[Item], claim: Claim) -> Handled:
         """These have ended workers. They have failed for good; under strict order by bucket it counts as an attempt."""

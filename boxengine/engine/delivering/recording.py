@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from boxengine.domain.box import Box
-from boxengine.domain.item import Status
+from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import FailedAttempt, Settlement, Unrecorded
 from boxengine.engine.attempt import error_log, reason_of
 from boxengine.engine.delivering.remembered import Remembered
@@ -60,6 +60,10 @@ class Recording:
         if self._resting:
             self._resting.recorded(settlement.ids)
         return settlement
+
+    def lost(self, items: Sequence[Item]) -> None:
+        """The transaction was gone before any outcome of these could be written."""
+        self._resting.unrecorded(item.id for item in items)
 
     def _attempt(self, failure: Failed, *, now: datetime, ended: bool) -> FailedAttempt:
         item, problem, where = failure

@@ -14,6 +14,7 @@ from boxengine.engine.delivering.pipeline import Middleware
 from boxengine.engine.delivering.sent import MIDDLEWARE, Failed
 from boxengine.engine.delivering.transports import Carrier, Routes
 from boxengine.engine.delivering.watch import Watch
+from boxengine.errors import TransactionLost
 from boxengine.ports import Claim, Result
 
 
@@ -47,6 +48,8 @@ class Single:
                 result = self._through_middlewares(item)
             else:
                 result = self._carry(item)
+        except TransactionLost:
+            raise  # no item's fault, and no other can be recorded either
         except BaseException as error:
             if ends_the_worker(error):
                 raise

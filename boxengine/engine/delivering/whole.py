@@ -18,7 +18,7 @@ from boxengine.engine.delivering.ordering import Route
 from boxengine.engine.delivering.sent import Failed, Sent
 from boxengine.engine.delivering.transports import Carrier, WrongResults
 from boxengine.engine.delivering.watch import Watch
-from boxengine.errors import NoAnswerInTime, Unavailable
+from boxengine.errors import NoAnswerInTime, TransactionLost, Unavailable
 from boxengine.ports import Claim, Result, events
 
 _ID = itemgetter(Item._fields.index("id"))
@@ -141,6 +141,8 @@ class Whole:
                 if self._must_stop(sent) and not attempt.took:
                     break
                 items, took = attempt.left, frozenset(attempt.took)
+            except TransactionLost:
+                raise  # no item's fault, and no other can be recorded either
             except BaseException as error:
                 if ends_the_worker(error):
                     raise

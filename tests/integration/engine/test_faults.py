@@ -6,13 +6,17 @@ The same faults against ``boxengine start`` as a process, ``kill -9`` among them
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from redis import Redis
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
 
 from boxengine.domain.item import Item, Status
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
@@ -23,6 +27,7 @@ from tests.integration.engine.rig import BOX, Rig
 from tests.integration.engine.rigs import MakeRig
 from tests.integration.engine.watcher import PATIENCE
 
+BOOK = sa.text("INSERT INTO bookings (item_id) VALUES (:id)")
 TWO_BOXES: dict[str, Any] = {"outbox_items": {BOX: {}, "other_outbox_item": {}}}
 OTHER = "other_outbox_item"
 
@@ -177,6 +182,51 @@ def test_connections_that_the_server_cuts_are_replaced(make_rig: MakeRig) -> Non
         # Not what the worker was told: a commit may be done whose answer is lost with the connection.
         eventually(lambda: set(rig.statuses()) == {Status.DELIVERED})
     assert set(receiver.ids) == set(ids)
+
+
+class Booking:
+    """Takes its connection away once, in the middle of a batch."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self.calls: list[int] = []
+
+    def __call__(self, item: Item, payload: Any, *, session: Session) -> None:
+        self.calls.append(item.id)
+        if len(self.calls) == 3:
+            self._rig.cut_connections(of_claims=True)
+        session.execute(BOOK, {"id": item.id})
+
+
+class BatchBooking(Booking):
+    def call_batch(self, items: Sequence[Item], *, session: Session) -> list[None]:
+        for item in items:
+            self(item, item.payload, session=session)
+        return [None] * len(items)
+
+
+class Careless(Booking):
+    """Catches every error."""
+
+    def __call__(self, item: Item, payload: Any, *, session: Session) -> None:
+        with suppress(SQLAlchemyError):
+            super().__call__(item, payload, session=session)
+
+
+@pytest.mark.parametrize("kind", [Booking, BatchBooking, Careless])
+def test_a_handler_whose_connection_is_lost_fails_no_item_and_the_batch_ends_there(
+    make_rig: MakeRig, kind: type[Booking]
+) -> None:
+    rig = make_rig(box={"bucket_size": 1})
+    rig.execute("CREATE TABLE bookings (item_id bigint PRIMARY KEY)")
+    rig.carry(handler := kind(rig))
+    ids = rig.create(*range(6))
+    with rig.worker() as watcher:
+        watcher.wait_for_settled(6)
+    assert handler.calls == [*ids[:3], *ids]
+    assert [row.item_id for row in rig.ask("SELECT item_id FROM bookings ORDER BY item_id")] == ids
+    assert rig.tracked == []
+    assert "connection" in dict(watcher.outages)[f"box {BOX}"]
 
 
 # ── tables and transports ────────────────────────────────────────────────────────────────────────────

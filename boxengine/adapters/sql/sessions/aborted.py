@@ -22,8 +22,8 @@ _IN_FAILED_TRANSACTION = "25P02"
 _DEADLOCK = 1213
 """MySQL and MariaDB have undone the whole transaction; the next statement begins a new one without a word."""
 _SESSION = "boxengine_session"
-_IN_ERROR = 3
-"""libpq's status of a transaction that refuses every statement."""
+_IN_ERROR, _UNKNOWN = 3, 4
+"""libpq's status of a transaction that refuses every statement, and of a connection that is lost."""
 
 
 class HandlersTransaction(Protocol):
@@ -44,8 +44,19 @@ def note_errors(connection: Connection, transaction: HandlersTransaction) -> Non
 
 def is_aborted(connection: Connection) -> bool:
     """Whether PostgreSQL refuses every statement of the connection's transaction. Asks only the driver."""
-    info = getattr(connection.connection.driver_connection, "info", None)
-    return getattr(info, "transaction_status", None) == _IN_ERROR
+    return _status(connection.connection.driver_connection) == _IN_ERROR
+
+
+def is_lost(connection: Connection, transaction: HandlersTransaction) -> bool:
+    """Whether nothing written in the transaction can be committed, whatever its handlers do now. Asks only the driver."""
+    if transaction.undone or connection.invalidated:
+        return True
+    driver = connection.connection.driver_connection
+    return _status(driver) == _UNKNOWN or not getattr(driver, "open", True)
+
+
+def _status(driver: object) -> object:
+    return getattr(getattr(driver, "info", None), "transaction_status", None)
 
 
 @contextmanager

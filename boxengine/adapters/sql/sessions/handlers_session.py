@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, NestedTransaction
 
-from boxengine.adapters.sql.sessions.aborted import ADVICE, is_aborted, note_errors
-from boxengine.errors import BoxError
+from boxengine.adapters.sql.connecting.errors import sentence
+from boxengine.adapters.sql.sessions.aborted import ADVICE, is_aborted, is_lost, note_errors
+from boxengine.errors import BoxError, TransactionLost
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -49,6 +50,7 @@ class HandlersSession:
 
         Raises:
             BoxError: a statement failed, and the block went on in the transaction that had failed with it.
+            TransactionLost: the claim's transaction is gone.
         """
         if self._session is not None and self._session.in_transaction():
             self._session.commit()  # what was written before the block belongs to the part around it
@@ -58,7 +60,9 @@ class HandlersSession:
             yield
             if self._session is not None:
                 self._keep(self._session, part)
-        except BaseException:
+        except BaseException as error:
+            if is_lost(self._connection, self):
+                raise TransactionLost(self._loss()) from error
             if self._session is not None:
                 self._session.rollback()
             part.undo()
@@ -72,6 +76,10 @@ class HandlersSession:
         if self._session is not None:
             self._keep(self._session, self._parts[0])
             self._session.close()
+
+    def _loss(self) -> str:
+        cause = getattr(self.failure, "orig", None)
+        return "the database: the connection of the handlers' session is lost" if cause is None else sentence(cause)
 
     def _keep(self, session: Session, part: _Part) -> None:
         # Flushes: an error in the handler's rows must surface here, where it can still be undone.
