@@ -29,6 +29,11 @@ def is_pooled(connection: psycopg.Connection[Any]) -> bool:
     return known
 
 
+def is_known_as_pooled(connection: psycopg.Connection[Any]) -> bool:
+    """What ``is_pooled`` has found out; False if nobody has asked yet."""
+    return _FOUND.get(connection.pgconn, False)
+
+
 @contextmanager
 def committing(connection: psycopg.Connection[Any]) -> Iterator[None]:
     """Sends the statements of the block together, and commits.
@@ -38,7 +43,7 @@ def committing(connection: psycopg.Connection[Any]) -> Iterator[None]:
     the server away, gives the client another one for the Flush, which is never answered, and does not take it back: with few
     servers, all other clients wait (seen with PgBouncer 1.18).
     """
-    pooled = _FOUND.get(connection.pgconn, False)
+    pooled = is_known_as_pooled(connection)
     with connection.pipeline():
         yield
         if not pooled:

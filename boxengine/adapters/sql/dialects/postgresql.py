@@ -16,7 +16,8 @@ from typing import Any, Self
 from psycopg import DataError, pq
 
 from boxengine.adapters.sql.connecting.cursors import Cursor
-from boxengine.adapters.sql.connecting.pooler import committing
+from boxengine.adapters.sql.connecting.idling import NO_LIMIT
+from boxengine.adapters.sql.connecting.pooler import committing, is_known_as_pooled
 from boxengine.adapters.sql.connecting.round_trip import Answer, Step
 from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Row, Taken
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light, payload_of
@@ -215,7 +216,8 @@ class PostgresStatements:
     def clean(self, cursor: Cursor) -> bool:
         # Not through the driver, which would open a transaction for it and need another round trip to commit it.
         connection = cursor.connection
-        result = connection.pgconn.exec_("; ".join((*_RESETS, *_LEFTOVERS)).encode())
+        again = () if is_known_as_pooled(connection) else (NO_LIMIT,)
+        result = connection.pgconn.exec_("; ".join((*_RESETS, *_LEFTOVERS, *again)).encode())
         return bool(result.status == pq.ExecStatus.TUPLES_OK)
 
     # ── finished rows ────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,78 @@
+"""A server with ``idle_session_timeout``: it ends sessions that are idle, but not those of a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import Engine, make_url, text
+from sqlalchemy.orm import Session
+
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.waking.listen import PostgresWakeups
+from boxengine.domain.item import Item
+from tests.integration.engine.rig import Rig
+
+NOW = timedelta(0)
+
+
+@pytest.fixture
+def impatient(postgres_url: str) -> str:
+    """The URL of a database whose sessions may be idle for 50 ms."""
+    options = "-cidle_session_timeout=50"
+    return make_url(postgres_url).update_query_dict({"options": options}).render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def engine(impatient: str) -> Iterator[Engine]:
+    engine = connect(impatient, connections=1)
+    yield engine
+    engine.dispose()
+
+
+def wait_until_idle_sessions_end(url: str) -> None:
+    """Returns when the server has ended a session that began to be idle now."""
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as idle, pytest.raises(psycopg.OperationalError):
+        next(idle.notifies(timeout=60))
+
+
+def server_process(engine: Engine) -> object:
+    with engine.connect() as connection:
+        return connection.execute(text("SELECT pg_backend_pid()")).scalar()
+
+
+def test_a_connection_rests_in_the_pool_and_stays(engine: Engine, impatient: str) -> None:
+    before = server_process(engine)
+    wait_until_idle_sessions_end(impatient)
+    assert server_process(engine) == before
+
+
+def test_the_listener_rests_and_stays(engine: Engine, impatient: str) -> None:
+    wakeups = PostgresWakeups(engine)
+    wakeups.wait(NOW)
+    wait_until_idle_sessions_end(impatient)
+    with engine.begin() as connection:
+        connection.execute(text("NOTIFY boxengine, 'order_outbox_item'"))
+    assert [signal.box_name for signal in wakeups.wait(timedelta(seconds=60))] == ["order_outbox_item"]
+    wakeups.close()
+
+
+def test_a_connection_that_handlers_have_used_stays(tmp_path: Path, impatient: str, redis_url: str) -> None:
+    processes: list[object] = []
+
+    def handle(item: Item, _payload: bytes, *, session: Session) -> None:
+        processes.append(session.execute(text("SELECT pg_backend_pid()")).scalar())
+
+    with Rig(tmp_path, database=impatient, redis=redis_url, processor={"threads_count": 1, "brpop_delay": 0.2}) as rig:
+        rig.create_tables()
+        rig.carry(handle)
+        with rig.worker() as watcher:
+            for number in (1, 2, 3):
+                rig.create("k")
+                watcher.wait_for_settled(number)
+                wait_until_idle_sessions_end(impatient)
+        assert watcher.outages == []
+    assert len(set(processes)) == 1
