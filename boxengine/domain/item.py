@@ -77,7 +77,10 @@ class Item(NamedTuple):
         """
         raw = self.raw_options
         if isinstance(raw, str | bytes):
-            raw = json.loads(raw)
+            try:
+                raw = json.loads(raw)
+            except RecursionError:
+                raise ValueError("options: nested too deeply") from None
         return {} if raw is None else dict(_mapping(raw, "options"))
 
     @property

@@ -204,7 +204,7 @@ def _own_headers(item: Item, fields: set[str]) -> dict[str, str]:
             return {}
         try:
             options = json.loads(options)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}  # the transport will report it
     headers = options.get("headers") if isinstance(options, Mapping) else None
     return {str(name).lower(): str(value) for name, value in headers.items()} if isinstance(headers, Mapping) else {}

@@ -10,7 +10,7 @@ from typing import Protocol
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.domain.masking import masked_text
-from boxengine.engine.attempt import reason_of
+from boxengine.engine.attempt import reason_of, text_of
 from boxengine.engine.delivering.breaker import Breaker, Permit
 from boxengine.errors import Unavailable
 from boxengine.ports import Clock, Observer, OpenCircuit, events
@@ -114,5 +114,5 @@ class Circuits:
 
 def _said(problem: object) -> str:
     """The reason as ``status`` shows it: without passwords, and cut, because some libraries write long messages."""
-    text = str(problem) if isinstance(problem, Unavailable) and str(problem) else reason_of(problem)
+    text = (text_of(problem) if isinstance(problem, Unavailable) else "") or reason_of(problem)
     return masked_text(text.partition("\n")[0][:LONGEST_REASON])

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
 from boxengine.engine.answers import KEPT_BACK, WITHHELD
+from boxengine.engine.attempt import text_of
 from boxengine.engine.delivering.ordering import Route
 from boxengine.errors import NoAnswerInTime, Unavailable
 
@@ -98,7 +99,7 @@ class Sent:
                 failed.append(failure)
                 if isinstance(problem, NoAnswerInTime):
                     # Another call would hang as well, or meet a transport that is in the middle of one.
-                    unreachable[where] = Unavailable(str(problem))
+                    unreachable[where] = Unavailable(text_of(problem))
         return replace(
             self,
             failed=failed,

@@ -122,6 +122,19 @@ def test_options_that_are_no_object_fail_their_row_alone(make_rig: MakeRig, opti
     assert statuses == {ids[0]: Status.DELIVERED, ids[1]: Status.FAILED, ids[2]: Status.DELIVERED}
 
 
+@ON_POSTGRESQL
+def test_options_nested_deeper_than_python_reads_fail_their_row_alone(make_rig: MakeRig) -> None:
+    rig = make_rig(box={"max_retries": 0})
+    rig.carry(lambda item, _payload: item.headers["Idempotency-Key"] and None)
+    ids = rig.create("a", "b", "c")
+    spoil(rig, ids[1], f"""options = '{{"note": "replay_to", "deep": {"[" * 3_000}{"]" * 3_000}}}'""")
+    rig.deliver(3)
+    statuses = dict(rig.ask(f"SELECT id, status FROM {rig.box().table}"))
+    assert statuses == {ids[0]: Status.DELIVERED, ids[1]: Status.FAILED, ids[2]: Status.DELIVERED}
+    ((log,),) = rig.ask(f"SELECT error_log FROM {rig.box().table} WHERE id = {ids[1]}")
+    assert "nested too deeply" in log
+
+
 # ── nothing else stops ───────────────────────────────────────────────────────────────────────────────
 
 

@@ -260,6 +260,27 @@ def test_poison_items_do_not_open_the_circuit(bench: Bench) -> None:
     assert delivery.open_circuits() == []
 
 
+def test_a_probe_that_fails_without_a_word_is_not_the_last(bench: Bench) -> None:
+    class Mute(Unavailable):
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    def answer(_item: Item) -> None:
+        if errors:
+            raise errors.pop(0)
+
+    errors = [Unavailable("away"), Unavailable("away"), Mute()]
+    bench.insert(1)
+    delivery = bench.delivery(spec(Batches(answer)))
+    while errors:
+        bench.clock.advance(POLICY.longest_pause)
+        bench.run(delivery)
+    assert "says nothing" in delivery.open_circuits()[0].reason
+    bench.clock.advance(POLICY.longest_pause)
+    bench.run(delivery)
+    assert bench.row(1).status == 2
+
+
 def test_a_probe_whose_claim_the_database_refuses_is_not_the_last(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

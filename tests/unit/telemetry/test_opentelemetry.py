@@ -78,6 +78,12 @@ def test_the_context_of_the_creation_is_injected_beside_the_headers_there(
     ]
 
 
+def test_options_nested_deeper_than_python_reads_carry_no_context(tracer: OpenTelemetryTracer) -> None:
+    deep = f'{{"traceparent": {"[" * 100_000}{"]" * 100_000}}}'
+    with tracer.processing(BOX, [item(1, options=deep)]):
+        pass
+
+
 def test_a_context_that_the_headers_carry_already_stays(tracer: OpenTelemetryTracer) -> None:
     headers = {"Traceparent": "00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-bbbbbbbbbbbbbbbb-01"}
     with tracer.creating(BOX, 1):

@@ -62,7 +62,7 @@ def _parsed(options: Any) -> Any:
         return options
     try:
         return json.loads(options)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
