@@ -16,7 +16,7 @@ TRACEBACK_LINES = 30
 LONGEST_REASON = 10_000
 """Characters; some libraries put the whole request into the message."""
 MOST_CAUSES = 100
-"""Errors that one reason tells of. A loop that raises each error from the one before makes a chain without end."""
+"""Errors that one reason tells of, causes and members of groups. A loop may raise each error from the last without end."""
 
 
 def ends_the_worker(error: BaseException) -> bool:
@@ -54,15 +54,22 @@ def _reason(error: BaseException, *, known: set[int]) -> str:
         known.add(id(cause))
         chain.append(cause)
         cause = None if isinstance(cause, JobRaised) else cause.__cause__
-    return ". ".join(map(_said, reversed(chain)))
+    return ". ".join(_said(each, known=known) for each in reversed(chain))
 
 
-def _said(error: BaseException) -> str:
+def _said(error: BaseException, *, known: set[int]) -> str:
     """What one error says, without its causes."""
-    said = text_of(error)
+    said = text_of(error)[:LONGEST_REASON]
     if isinstance(error, JobRaised):
         return said
-    return f"{type(error).__name__}{f': {said}' if said else ''}{_notes(error)}{_advice(error)}"
+    inside = _inside(error, known=known) if isinstance(error, BaseExceptionGroup) else ""
+    return f"{type(error).__name__}{f': {said}' if said else ''}{inside}{_notes(error)}{_advice(error)}"
+
+
+def _inside(group: BaseExceptionGroup[BaseException], *, known: set[int]) -> str:
+    """What the errors of a group say, such as those of an ``asyncio.TaskGroup``: its own text only counts them."""
+    told = "; ".join(filter(None, (_reason(each, known=known) for each in group.exceptions)))
+    return f" [{told}]" if told else ""
 
 
 def discard_log(strategy: object, *, later: ItemId | None, now: datetime) -> str:

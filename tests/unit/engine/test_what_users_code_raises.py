@@ -198,6 +198,17 @@ def test_an_error_that_cannot_say_what_it_is_fails_its_item_and_nothing_else() -
     assert "says nothing" in reason(bench, row_id, "receiver")
 
 
+def test_of_a_group_of_errors_each_is_told() -> None:
+    first, second = ValueError("no such order"), KeyError("total")
+    second.__cause__ = first
+    inner = ExceptionGroup("inner", [TimeoutError()])
+    group = ExceptionGroup("unhandled errors in a TaskGroup", [first, second, inner])
+    assert reason_of(group) == (
+        "ExceptionGroup: unhandled errors in a TaskGroup (3 sub-exceptions) [ValueError: no such order; KeyError: 'total'; "
+        "ExceptionGroup: inner (1 sub-exception) [TimeoutError]]"
+    )
+
+
 def test_a_chain_of_errors_without_end_is_told_as_far_as_it_goes() -> None:
     first, last = ValueError("first"), ValueError("last")
     first.__cause__, last.__cause__ = last, first
