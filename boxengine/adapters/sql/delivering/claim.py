@@ -69,7 +69,7 @@ class SqlClaim(SqlPlainClaim):
         super().__init__(transaction, box, wanted, limit)
         self._statements = transaction.statements
         self._cursor = transaction.cursor
-        self._handlers = HandlersSession(transaction.connection)
+        self._handlers = HandlersSession(transaction.connection, checks=transaction.checks)
 
     @property
     def session(self) -> Session:

@@ -85,6 +85,8 @@ class SqlStore(SqlHistory):
         self._max_batch_bytes = max_batch_bytes
         self._comments = comments
         self._going_on = GoingOn(engine)
+        self._checked: set[str] = set()
+        """Boxes of whose handlers a commit has refused a write. From then on the writes for each item are checked."""
 
     # ── Store ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -178,7 +180,13 @@ class SqlStore(SqlHistory):
             comment = None if self._comments is None else DeliveryComment(box, self._comments)
             runner = cursor if comment is None else commented(connection, cursor, comment)
             transaction = ClaimTransaction(
-                connection, runner, statements, renew=partial(self._renewed, box), max_bytes=self._max_batch_bytes
+                connection,
+                runner,
+                statements,
+                renew=partial(self._renewed, box),
+                max_bytes=self._max_batch_bytes,
+                checks=box.name in self._checked,
+                refused=partial(self._checked.add, box.name),
             )
             try:
                 claim = kind(transaction, box, buckets, limit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.adapters.sql.connecting.errors import blames_the_row, sentence
@@ -27,11 +28,17 @@ class ClaimTransaction:
         *,
         renew: Callable[[], BoxStatements],
         max_bytes: int,
+        checks: bool = False,
+        refused: Callable[[], object] = lambda: None,
     ) -> None:
         """Args:
         renew: gives the statements of the table as it is now.
+        checks: whether deferred constraints are checked item by item, because a commit has been refused.
+        refused: told where a commit was refused that handlers have written in: no statement tells whose fault it is.
         """
         self._renew = renew
+        self.checks = checks
+        self._refused = refused
         self.connection = connection
         self.cursor = cursor
         self.statements = statements
@@ -70,13 +77,13 @@ class ClaimTransaction:
         Args:
             buckets_of: gives the buckets of the claimed items, by id; asked only where they are needed.
         """
-        if self.gone and self.gone == len(settlement.delivered):
-            self.commit()
-            return None
-        if self.gone:
-            self.statements.bring_back(self.cursor)
         problem: Exception | None = None
         try:
+            if self.gone and self.gone == len(settlement.delivered):
+                self.commit()
+                return None
+            if self.gone:
+                self.statements.bring_back(self.cursor)
             written = self.statements.finish(self.cursor, settlement)
         except self._errors as error:
             written, problem = 0, self._excused(error)
@@ -95,15 +102,19 @@ class ClaimTransaction:
         problem: Exception | None = None
         try:
             written = self.statements.record(self.cursor, settlement)
+            if self.checks:
+                self.statements.check_at_once(self.cursor)
         except self._errors as error:
             written, problem = 0, self._excused(error)
         if written == len(settlement):
-            self.commit()
+            self._commit_with_handlers()
             return None
         self.cursor.execute(f"ROLLBACK TO SAVEPOINT {_BEFORE_OUTCOMES}")
+        if self.checks:
+            self.statements.check_at_once(self.cursor)
         refused = Narrowing(self.cursor, self.statements, self.connection.engine).refused(settlement, problem)
         if not refused:
-            self.commit()
+            self._commit_with_handlers()
             return None
         self._undo()
         unrecorded = self._row_by_row(settlement.only(refused), buckets_of(), problem)
@@ -153,10 +164,22 @@ class ClaimTransaction:
         # Also ends what the driver began without SQLAlchemy.
         self.connection.connection.rollback()
 
+    def _commit_with_handlers(self) -> None:
+        try:
+            self.commit()
+        except DBAPIError as error:
+            engine, cause = self.connection.engine, error.orig
+            # Only there are constraints deferred.
+            if engine.dialect.name == "postgresql" and isinstance(cause, Exception) and blames_the_row(engine, cause):
+                self._refused()
+            raise
+
     def _row_by_row(self, settlement: Settlement, buckets: Mapping[int, int], problem: Exception | None) -> Unrecorded:
         """Records in a new transaction, for the items whose buckets nobody else has taken meanwhile."""
         self._undo()
         granted = set(self.statements.hold_again(self.cursor, sorted({buckets[each] for each in settlement.ids})))
+        # What the commit refuses, no savepoint could undo.
+        self.statements.check_at_once(self.cursor)
         ids = [each for each in settlement.ids if buckets[each] in granted]
         # The others are no longer pending: they have this outcome, or somebody else gave them another.
         pending = set(self.statements.hold_pending(self.cursor, ids)) if ids else set()

@@ -18,6 +18,8 @@ a delayed row may come before others that have waited longer."""
 LOOKED_THROUGH = 20
 """A deletion reads its statuses' rows by id, at most this many times its limit. Old rows come first, so none is missed;
 without the cap, the last query of each pass would read the whole table."""
+CHECK_AT_ONCE = "SET CONSTRAINTS ALL IMMEDIATE"
+"""PostgreSQL: also checks what deferred constraints have put off. Ends with the transaction, or a savepoint's rollback."""
 Row = tuple[Any, ...]
 """The first eleven fields of ``Item``, ``id`` to ``processed_at``, in their order; of a numbered table also ``seq``."""
 ROW_FIELDS = 11
@@ -124,6 +126,9 @@ class BoxStatements(Protocol):
 
     def hold_pending(self, cursor: Cursor, ids: Sequence[int]) -> list[int]:
         """Locks the rows that are still pending and returns their ids."""
+
+    def check_at_once(self, cursor: Cursor) -> None:
+        """Has what is only checked at the commit checked now, and by each later statement of the transaction."""
 
     def unlock(self, cursor: Cursor, buckets: Sequence[int]) -> None:
         """Frees the locks after the transaction, on databases where its end does not free them."""

@@ -198,6 +198,9 @@ class MySqlStatements:
         cursor.execute(f"SELECT errors_count FROM {self._name} WHERE id = %s", (item_id,))
         return int(cursor.fetchone()[0] or 0)
 
+    def check_at_once(self, cursor: Cursor) -> None:
+        """Does nothing: these databases defer no constraint."""
+
     def unlock(self, cursor: Cursor, buckets: Sequence[int]) -> None:
         cursor.execute("DO " + ", ".join(["RELEASE_LOCK(%s)"] * len(buckets)), self._lock_names(buckets))
 

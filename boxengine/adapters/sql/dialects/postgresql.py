@@ -19,7 +19,7 @@ from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.adapters.sql.connecting.idling import NO_LIMIT
 from boxengine.adapters.sql.connecting.pooler import committing, is_known_as_pooled
 from boxengine.adapters.sql.connecting.round_trip import Answer, Step
-from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Row, Taken
+from boxengine.adapters.sql.dialects.base import CHECK_AT_ONCE, LOOKED_AT, LOOKED_THROUGH, Row, Taken
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light, payload_of
 from boxengine.adapters.sql.dialects.postgresql_texts import PostgresTexts, still_pending
 from boxengine.adapters.sql.dialects.unreadable import EARLIEST, is_within_reach, legible, reason_of, without_values
@@ -194,6 +194,9 @@ class PostgresStatements:
             (_array(ids),),
         )
         return [row[0] for row in cursor.fetchall()]
+
+    def check_at_once(self, cursor: Cursor) -> None:
+        cursor.execute(CHECK_AT_ONCE, prepare=False)
 
     def errors_count(self, cursor: Cursor, item_id: int) -> int:
         cursor.execute(f"SELECT errors_count FROM {self._table.name} WHERE id = %s", (item_id,))

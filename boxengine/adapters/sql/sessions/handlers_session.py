@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, NestedTransaction
 
 from boxengine.adapters.sql.connecting.errors import sentence
+from boxengine.adapters.sql.dialects.base import CHECK_AT_ONCE
 from boxengine.adapters.sql.sessions.aborted import ADVICE, is_aborted, is_lost, note_errors
 from boxengine.errors import BoxError, TransactionLost
 
@@ -24,10 +25,14 @@ class HandlersSession:
     what was written for an item that fails is undone. No savepoint is made for an item whose handler sends no statement.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, checks: bool = False) -> None:
+        """Args:
+        checks: whether deferred constraints are checked at the end of each block, and not at the commit alone.
+        """
         self.failure: BaseException | None = None
         self.undone = False
         self._connection = connection
+        self._checks = checks
         self._session: Session | None = None
         self._parts = [_Part(connection)]
         """The innermost last. The first is of the whole claim, for statements outside of all others."""
@@ -88,7 +93,17 @@ class HandlersSession:
         if is_aborted(self._connection):
             # Not after the savepoint's release has failed: then SQLAlchemy would not return to it.
             raise BoxError(ADVICE) from self.failure
+        if self._checks and part.is_begun:
+            self._check()
         part.keep()
+
+    def _check(self) -> None:
+        check = self._connection.begin_nested()
+        try:
+            self._connection.exec_driver_sql(CHECK_AT_ONCE)
+        finally:
+            # Constraints are deferred again as they were, and checked once more at the commit.
+            check.rollback()
 
 
 class _Part:
@@ -100,6 +115,11 @@ class _Part:
         """The engine's first; then one for what follows each ``commit()`` or ``rollback()`` of a handler."""
         self._closed = True
         """Whether the next statement begins another one."""
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether there was a statement."""
+        return bool(self._savepoints)
 
     def begin(self) -> None:
         """Before a statement."""
