@@ -36,6 +36,7 @@ import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _OWN = str(Path(__file__).parent)
 
@@ -173,6 +174,9 @@ class StoreConflict(StoreUnavailable):
 
 class TransactionLost(StoreUnavailable):
     """The transaction through which handlers write is gone: nothing of its batch can be recorded any more."""
+
+    item_ids: Iterable[Any] = ()
+    """Of the items whose handler was at work."""
 
 
 class StoreTooSlow(StoreUnavailable):

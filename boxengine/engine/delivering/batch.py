@@ -172,8 +172,8 @@ class Batches:
         sending.hold_back(failure.item for failure in admitted.failed)
         try:
             return sending.send(admitted.items)
-        except TransactionLost:
-            parts.recording.lost(admitted.items)
+        except TransactionLost as lost:
+            parts.recording.lost(lost.item_ids)
             raise
 
     def _given_up(self, items: Sequence[Item], claim: Claim) -> Handled:

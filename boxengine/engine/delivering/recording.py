@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from boxengine.domain.box import Box
-from boxengine.domain.item import Item, Status
+from boxengine.domain.item import Status
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import FailedAttempt, Settlement, Unrecorded
 from boxengine.engine.attempt import error_log, reason_of
 from boxengine.engine.delivering.remembered import Remembered
@@ -61,9 +62,9 @@ class Recording:
             self._resting.recorded(settlement.ids)
         return settlement
 
-    def lost(self, items: Sequence[Item]) -> None:
-        """The transaction was gone before any outcome of these could be written."""
-        self._resting.unrecorded(item.id for item in items)
+    def lost(self, item_ids: Iterable[ItemId]) -> None:
+        """The transaction was lost while their handler was at work. Where that goes on, they must let others go."""
+        self._resting.unrecorded(item_ids)
 
     def _attempt(self, failure: Failed, *, now: datetime, ended: bool) -> FailedAttempt:
         item, problem, where = failure

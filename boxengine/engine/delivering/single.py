@@ -48,8 +48,9 @@ class Single:
                 result = self._through_middlewares(item)
             else:
                 result = self._carry(item)
-        except TransactionLost:
-            raise  # no item's fault, and no other can be recorded either
+        except TransactionLost as lost:
+            lost.item_ids = (item.id,)
+            raise
         except BaseException as error:
             if ends_the_worker(error):
                 raise

@@ -141,8 +141,9 @@ class Whole:
                 if self._must_stop(sent) and not attempt.took:
                     break
                 items, took = attempt.left, frozenset(attempt.took)
-            except TransactionLost:
-                raise  # no item's fault, and no other can be recorded either
+            except TransactionLost as lost:
+                lost.item_ids = map(_ID, items)
+                raise
             except BaseException as error:
                 if ends_the_worker(error):
                     raise

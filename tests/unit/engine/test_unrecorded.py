@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from boxengine.domain.item import Status
-from boxengine.errors import StoreUnavailable
+from boxengine.domain.item import Item, Status
+from boxengine.errors import StoreUnavailable, TransactionLost
 from tests.unit.engine.bench import Batches, Bench, Single, spec
 
 
@@ -49,6 +49,25 @@ def test_a_commit_that_fails_twice_is_forgiven_and_then_the_batch_rests() -> Non
     bench.run(delivery)
     assert transport.ids == [item] * 4
     assert bench.row(item).status == Status.DELIVERED
+
+
+def test_an_item_whose_handler_loses_the_transaction_again_and_again_lets_the_others_go() -> None:
+    def answer(item: Item) -> None:
+        if item.id == bad:
+            raise TransactionLost("no")
+
+    bench = Bench()
+    first, bad, last = bench.insert(1, 2, 3)
+    transport = Single(answer)
+    delivery = bench.delivery(spec(transport))
+    for _ in range(3):
+        with pytest.raises(TransactionLost):
+            bench.run(delivery)
+    assert transport.ids == [first, bad] * 3
+    bench.run(delivery)
+    assert [bench.row(each).status for each in (first, bad, last)] == [2, 0, 2]
+    assert bench.row(bad).errors_count == 0
+    assert bench.tracked == []
 
 
 def test_a_row_that_cannot_be_read_fails_with_the_reason() -> None:
