@@ -84,6 +84,18 @@ def test_a_connection_keeps_as_many_steps_as_it_has_room_for(
     assert prepared(connection) == 4 * 2
 
 
+@pytest.mark.parametrize("default", ["repeatable read", "serializable"])
+def test_the_transaction_is_read_committed_whatever_the_databases_default_is(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch, default: str
+) -> None:
+    monkeypatch.setattr(round_trip, "_MOST", 2)
+    connection.execute(f"SET default_transaction_isolation = '{default}'")
+    connection.commit()
+    for number in range(5):
+        step = Step("SELECT current_setting('transaction_isolation')", f"SELECT {number}")
+        assert run(connection, step, (), ()) == [[("read committed",)], [(number,)]]
+
+
 def test_what_the_driver_forgets_at_a_rollback_is_prepared_again(connection: Connection) -> None:
     step = Step("SELECT %s::int")
     run(connection, step, (1,))

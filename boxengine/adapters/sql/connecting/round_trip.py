@@ -105,11 +105,14 @@ class Step:
             old = prepared.make_room()
         server.enter_pipeline_mode()
         try:
+            if new:
+                server.send_prepare(new[0], self.numbered[0])
+            server.send_query_prepared(names[0], None)
+            # Each of these takes a snapshot. Before BEGIN, that would bind the transaction to the database's default isolation.
             for name in old:
                 server.send_query_params(b"DEALLOCATE %b" % name, None)
-            for name, text in zip(new, self.numbered, strict=False):
+            for name, text in zip(new[1:], self.numbered[1:], strict=False):
                 server.send_prepare(name, text)
-            server.send_query_prepared(names[0], None)
             for name, own in zip(names[1:], values, strict=True):
                 encoded = [str(value).encode() for value in own]
                 server.send_query_prepared(name, encoded, result_format=pq.Format.BINARY)
