@@ -14,7 +14,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import PoolResetState
 
-from boxengine.adapters.sql.connecting.idling import stay
+from boxengine.adapters.sql.connecting import own_settings
 from boxengine.adapters.sql.connecting.pool import DisposablePool
 from boxengine.adapters.sql.connecting.pooler import is_pooled
 from boxengine.adapters.sql.connecting.writes import connect_arguments, demand
@@ -89,7 +89,7 @@ def connect(
     event.listen(engine, "reset", partial(_reset, engine))
     if engine.driver == "psycopg":
         event.listen(engine, "connect", partial(_look_for_pooler, prepared=prepared))
-        event.listen(engine, "connect", _stay)
+        event.listen(engine, "connect", _make_own_settings)
     if statement_limit is not None:
         _limit_statements(engine, statement_limit)
     if lock_limit is not None:
@@ -190,11 +190,11 @@ def _look_for_pooler(connection: Any, _record: object, *, prepared: bool | None)
             connection.prepare_threshold = None
 
 
-def _stay(connection: Any, _record: object) -> None:
+def _make_own_settings(connection: Any, _record: object) -> None:
     with _closed_on_error(connection):
         # A transaction around it would cost two round trips.
         connection.autocommit = True
-        stay(connection)
+        own_settings.set_on(connection)
         connection.autocommit = False
 
 

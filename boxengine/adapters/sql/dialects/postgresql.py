@@ -16,8 +16,8 @@ from typing import Any, Self
 from psycopg import DataError, pq
 
 from boxengine.adapters.sql.connecting.cursors import Cursor
-from boxengine.adapters.sql.connecting.idling import NO_LIMIT
-from boxengine.adapters.sql.connecting.pooler import committing, is_known_as_pooled
+from boxengine.adapters.sql.connecting.own_settings import set_again
+from boxengine.adapters.sql.connecting.pooler import committing
 from boxengine.adapters.sql.connecting.round_trip import Answer, Step
 from boxengine.adapters.sql.dialects.base import CHECK_AT_ONCE, LOOKED_AT, LOOKED_THROUGH, Row, Taken
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light, payload_of
@@ -219,8 +219,8 @@ class PostgresStatements:
     def clean(self, cursor: Cursor) -> bool:
         # Not through the driver, which would open a transaction for it and need another round trip to commit it.
         connection = cursor.connection
-        again = () if is_known_as_pooled(connection) else (NO_LIMIT,)
-        result = connection.pgconn.exec_("; ".join((*_RESETS, *_LEFTOVERS, *again)).encode())
+        statements = (*_RESETS, *_LEFTOVERS, *set_again(connection))
+        result = connection.pgconn.exec_("; ".join(statements).encode())
         return bool(result.status == pq.ExecStatus.TUPLES_OK)
 
     # ── finished rows ────────────────────────────────────────────────────────────────────────────────

@@ -13,8 +13,8 @@ from typing import Any
 import psycopg
 from sqlalchemy import Engine
 
+from boxengine.adapters.sql.connecting import own_settings
 from boxengine.adapters.sql.connecting.engine import CONNECT_TIMEOUT, address_of
-from boxengine.adapters.sql.connecting.idling import stay
 from boxengine.adapters.sql.connecting.pooler import is_pooled
 from boxengine.adapters.sql.connecting.writes import connect_arguments
 from boxengine.errors import StoreUnavailable
@@ -80,7 +80,7 @@ class PostgresWakeups:
             if self._may_be_pooled and is_pooled(self._connection):
                 self._disconnect()
                 raise StoreUnavailable(_POOLED)
-            stay(self._connection)
+            own_settings.set_on(self._connection)
             self._connection.execute(f"LISTEN {CHANNEL}")
             self.reliable = True
         return self._connection

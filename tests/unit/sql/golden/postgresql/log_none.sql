@@ -676,6 +676,8 @@ CLOSE ALL;
 UNLISTEN *;
 DISCARD TEMP;
 SELECT pg_advisory_unlock_all();
+SELECT set_config('datestyle', 'ISO', false)
+WHERE current_setting('datestyle') NOT LIKE 'ISO%';
 SELECT set_config('idle_session_timeout', '0', false)
 WHERE current_setting('idle_session_timeout', true) <> '0';
 

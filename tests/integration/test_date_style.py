@@ -1,0 +1,37 @@
+"""A database that writes dates in a form of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import make_url, text
+from sqlalchemy.orm import Session
+
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.domain.item import Item, Status
+from tests.integration.engine.rig import Rig
+
+
+@pytest.fixture
+def german(postgres_url: str) -> str:
+    options = "-cdatestyle=German"
+    return make_url(postgres_url).update_query_dict({"options": options}).render_as_string(hide_password=False)
+
+
+@pytest.mark.parametrize("storage", ["table", "log"])
+def test_a_worker_delivers_and_cleans_up_there(tmp_path: Path, german: str, redis_url: str, storage: str) -> None:
+    def handle(_item: Item, _payload: bytes, *, session: Session) -> None:
+        session.execute(text("SELECT 1"))
+
+    with Rig(tmp_path, database=german, redis=redis_url, box={"storage": storage}) as rig:
+        rig.create_tables()
+        rig.carry(handle)
+        with rig.worker() as watcher:
+            for number in (1, 2, 3):
+                rig.create("k")
+                watcher.wait_for_settled(number)
+        assert watcher.outages == []
+        tried = rig.insert(status=Status.FAILED)
+        store = SqlStore(rig.engine)
+        assert store.oldest_finished(rig.box(), [Status.FAILED]) == rig.row(tried).created_at
