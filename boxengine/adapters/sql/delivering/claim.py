@@ -10,7 +10,7 @@ from itertools import repeat
 from operator import add, itemgetter
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from boxengine.adapters.sql.connecting.errors import translated
+from boxengine.adapters.sql.connecting.errors import sentence, translated
 from boxengine.adapters.sql.delivering.transaction import ClaimTransaction
 from boxengine.adapters.sql.delivering.weighing import Weighing
 from boxengine.adapters.sql.dialects.base import ROW_FIELDS, Row, Taken
@@ -69,7 +69,7 @@ class SqlClaim(SqlPlainClaim):
         super().__init__(transaction, box, wanted, limit)
         self._statements = transaction.statements
         self._cursor = transaction.cursor
-        self._handlers = HandlersSession(transaction.connection, checks=transaction.checks)
+        self._handlers = HandlersSession(transaction.connection, sentence=sentence, checks=transaction.checks)
 
     @property
     def session(self) -> Session:

@@ -18,8 +18,6 @@ a delayed row may come before others that have waited longer."""
 LOOKED_THROUGH = 20
 """A deletion reads its statuses' rows by id, at most this many times its limit. Old rows come first, so none is missed;
 without the cap, the last query of each pass would read the whole table."""
-CHECK_AT_ONCE = "SET CONSTRAINTS ALL IMMEDIATE"
-"""PostgreSQL: also checks what deferred constraints have put off. Ends with the transaction, or a savepoint's rollback."""
 Row = tuple[Any, ...]
 """The first eleven fields of ``Item``, ``id`` to ``processed_at``, in their order; of a numbered table also ``seq``."""
 ROW_FIELDS = 11

@@ -19,10 +19,11 @@ from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.adapters.sql.connecting.own_settings import set_again
 from boxengine.adapters.sql.connecting.pooler import committing
 from boxengine.adapters.sql.connecting.round_trip import Answer, Step
-from boxengine.adapters.sql.dialects.base import CHECK_AT_ONCE, LOOKED_AT, LOOKED_THROUGH, Row, Taken
+from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Row, Taken
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light, payload_of
 from boxengine.adapters.sql.dialects.postgresql_texts import PostgresTexts, still_pending
 from boxengine.adapters.sql.dialects.unreadable import EARLIEST, is_within_reach, legible, reason_of, without_values
+from boxengine.adapters.sql.sessions.constraints import CHECK_AT_ONCE
 from boxengine.adapters.sql.shape.tables import BoxTable, for_driver
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Settlement

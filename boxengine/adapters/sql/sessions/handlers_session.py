@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, NestedTransaction
 
-from boxengine.adapters.sql.connecting.errors import sentence
-from boxengine.adapters.sql.dialects.base import CHECK_AT_ONCE
 from boxengine.adapters.sql.sessions.aborted import ADVICE, is_aborted, is_lost, note_errors
+from boxengine.adapters.sql.sessions.constraints import CHECK_AT_ONCE
 from boxengine.errors import BoxError, TransactionLost
 
 if TYPE_CHECKING:
@@ -25,13 +24,17 @@ class HandlersSession:
     what was written for an item that fails is undone. No savepoint is made for an item whose handler sends no statement.
     """
 
-    def __init__(self, connection: Connection, *, checks: bool = False) -> None:
+    def __init__(
+        self, connection: Connection, *, sentence: Callable[[BaseException], str] = str, checks: bool = False
+    ) -> None:
         """Args:
+        sentence: what an error of the driver says to people.
         checks: whether deferred constraints are checked at the end of each block, and not at the commit alone.
         """
         self.failure: BaseException | None = None
         self.undone = False
         self._connection = connection
+        self._sentence = sentence
         self._checks = checks
         self._session: Session | None = None
         self._parts = [_Part(connection)]
@@ -84,7 +87,9 @@ class HandlersSession:
 
     def _loss(self) -> str:
         cause = getattr(self.failure, "orig", None)
-        return "the database: the connection of the handlers' session is lost" if cause is None else sentence(cause)
+        return (
+            "the database: the connection of the handlers' session is lost" if cause is None else self._sentence(cause)
+        )
 
     def _keep(self, session: Session, part: _Part) -> None:
         # Flushes: an error in the handler's rows must surface here, where it can still be undone.
