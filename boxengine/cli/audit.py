@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from boxengine.cli.arguments import BoxName
 from boxengine.cli.context import globals_of, notes, output, print_json
 from boxengine.cli.lines import LONGEST_TIME
 from boxengine.cli.moments import moment
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 def audit(
     context: typer.Context,
-    box: Annotated[str, typer.Argument(metavar="BOX", help="Name of the box.")],
+    box: BoxName,
     *,
     kafka: Annotated[bool, typer.Option("--kafka", help="Also compare with the topics that the box feeds.")] = False,
     topic: Annotated[

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import secrets
 import sys
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Self
 
 import typer
 
+from boxengine.cli.arguments import OneBox
 from boxengine.cli.context import chosen, connect, globals_of, notes, output
 from boxengine.domain.words import plural
 from boxengine.errors import BoxError, SchemaMismatch
@@ -22,7 +23,7 @@ LINE_EVERY = 10.0
 
 def cleanup(
     context: typer.Context,
-    box: Annotated[str | None, typer.Argument(metavar="BOX", help="One box; all if left out.")] = None,
+    box: OneBox = None,
 ) -> None:
     """Delete finished items that are older than the box's retention. The worker does so every 10 minutes by itself.
 

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from boxengine.cli.arguments import BoxName
 from boxengine.cli.context import connect_to_jobs, globals_of, notes, output
 from boxengine.cli.ids import ids_in
 from boxengine.cli.jobs import create_job, job_attributes
@@ -43,7 +44,7 @@ class BadLine(BoxError):
 
 def create(
     context: typer.Context,
-    box: Annotated[str, typer.Argument(metavar="BOX", help="Name of the box.")],
+    box: BoxName,
     event_key: Annotated[str | None, typer.Option("--event-key", help="What the item is about; its order key.")] = None,
     payload: Annotated[str | None, typer.Option("--payload", help="The payload as text.")] = None,
     payload_file: Annotated[Path | None, typer.Option("--payload-file", help="Or a file that holds it.")] = None,

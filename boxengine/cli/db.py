@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from boxengine.cli.arguments import BoxName, OneBox
 from boxengine.cli.context import chosen, globals_of, jobs_chosen, models, output, print_json, say
 from boxengine.cli.db_convert import convert
 from boxengine.domain.box import Storage
@@ -18,11 +19,10 @@ if TYPE_CHECKING:
 
 cli = typer.Typer(help="Make, verify or print the tables of all boxes.", no_args_is_help=True)
 cli.command("convert")(convert)
-BoxName = Annotated[str | None, typer.Argument(metavar="BOX", help="One box; all if left out.")]
 
 
 @cli.command("create")
-def create(context: typer.Context, box: BoxName = None) -> None:
+def create(context: typer.Context, box: OneBox = None) -> None:
     """Make missing tables and indexes. Doing it twice changes nothing."""
     from boxengine.adapters.sql.jobs import schema as job_schema  # noqa: PLC0415
     from boxengine.adapters.sql.making import schema, sizes  # noqa: PLC0415
@@ -45,7 +45,7 @@ def create(context: typer.Context, box: BoxName = None) -> None:
 @cli.command("check")
 def check(
     context: typer.Context,
-    box: BoxName = None,
+    box: OneBox = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,  # noqa: FBT002 - typer's way
 ) -> None:
     """Compare the database with what the boxes need, and warn of what slows deliveries down; exit 1 if a box cannot run."""
@@ -85,7 +85,7 @@ def check(
 @cli.command("ddl")
 def ddl(
     context: typer.Context,
-    box: BoxName = None,
+    box: OneBox = None,
     dialect: Annotated[
         str | None, typer.Option("--dialect", help="postgresql or mysql; that of database.url if left out.")
     ] = None,
@@ -113,7 +113,7 @@ def _jobs(boxes: Boxes, name: str | None) -> tuple[list[JobBox], dict[str, type]
 @cli.command("rebucket")
 def rebucket(
     context: typer.Context,
-    box: Annotated[str, typer.Argument(metavar="BOX", help="Name of the box.")],
+    box: BoxName,
     *,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check whether it can be done, and change nothing.")
@@ -143,7 +143,7 @@ def rebucket(
 @cli.command("upgrade")
 def upgrade(
     context: typer.Context,
-    box: BoxName = None,
+    box: OneBox = None,
     as_sql: Annotated[bool, typer.Option("--sql", help="Print the statements, and change nothing.")] = False,  # noqa: FBT002 - typer's way
 ) -> None:
     """Bring tables that an earlier version made to what this one makes, without locking writers out.

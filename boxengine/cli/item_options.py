@@ -30,10 +30,7 @@ class StatusName(StrEnum):
     DISCARDED = "discarded"
 
 
-BoxName = Annotated[str, typer.Argument(metavar="BOX", help="Name of the box.")]
 Statuses = Annotated[list[StatusName] | None, typer.Option("--status", "-s", help="Of this status; repeatable.")]
-Numbers = Annotated[list[str] | None, typer.Argument(metavar="ID", help="These ids, as with --ids; repeatable.")]
-Ids = Annotated[list[str] | None, typer.Option("--ids", help="These ids: 1,2,3; repeatable.")]
 EventKey = Annotated[str | None, typer.Option("--event-key", help="Of this event key.")]
 From = Annotated[
     str | None,

@@ -10,20 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from boxengine.cli.arguments import BoxName, Ids, Numbers
 from boxengine.cli.asking import ask, refuse_without_terminal
 from boxengine.cli.context import notes, output, print_json
-from boxengine.cli.item_options import (
-    AsJson,
-    BoxName,
-    EventKey,
-    From,
-    Ids,
-    Numbers,
-    Statuses,
-    To,
-    connected,
-    item_filter,
-)
+from boxengine.cli.item_options import AsJson, EventKey, From, Statuses, To, connected, item_filter
 from boxengine.cli.left_alone import explain_items
 from boxengine.domain.item import Status
 from boxengine.domain.words import plural

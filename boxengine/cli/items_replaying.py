@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from boxengine.cli.arguments import BoxName, Ids, Numbers
 from boxengine.cli.asking import ask, refuse_without_terminal
 from boxengine.cli.context import globals_of, output, print_json
-from boxengine.cli.item_options import AsJson, BoxName, EventKey, From, Ids, Numbers, To, connected, item_filter
+from boxengine.cli.item_options import AsJson, EventKey, From, To, connected, item_filter
 from boxengine.cli.left_alone import explain_items
 from boxengine.domain.words import plural
 from boxengine.errors import BoxError

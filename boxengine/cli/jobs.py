@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from boxengine.adapters.contracts import readable
+from boxengine.cli.arguments import BoxName, Ids, Numbers, OneBox
 from boxengine.cli.context import connect_to_jobs, globals_of, jobs_chosen, print_json, say
 from boxengine.cli.ids import LARGEST, ids_in
 from boxengine.cli.job_schedules import schedule_rows, schedule_table
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from boxengine.app.boxes import Boxes
 
 cli = typer.Typer(help="Look at long jobs, cancel them, run them again.", no_args_is_help=True)
-BoxName = Annotated[str, typer.Argument(metavar="BOX", help="Name of the box.")]
-Numbers = Annotated[list[str] | None, typer.Argument(metavar="ID", help="These ids, as with --ids; repeatable.")]
-Ids = Annotated[list[str] | None, typer.Option("--ids", help="These ids: 1,2,3; repeatable.")]
 States = Annotated[list[JobState] | None, typer.Option("--status", "-s", help="Of this status; repeatable.")]
 Task = Annotated[str | None, typer.Option("--task", help="Of this task.")]
 LockKey = Annotated[str | None, typer.Option("--lock-key", help="Of this lock key.")]
@@ -164,7 +162,7 @@ def retry(
 @cli.command("stat")
 def stat(
     context: typer.Context,
-    box: Annotated[str | None, typer.Argument(metavar="BOX", help="One box; all if left out.")] = None,
+    box: OneBox = None,
     *,
     exact: Annotated[bool, typer.Option("--exact", help="Count every job, however long it takes.")] = False,
     as_json: AsJson = False,
@@ -198,7 +196,7 @@ def stat(
 @cli.command("schedules")
 def schedules(
     context: typer.Context,
-    box: Annotated[str | None, typer.Argument(metavar="BOX", help="One box; all if left out.")] = None,
+    box: OneBox = None,
     *,
     as_json: AsJson = False,
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from boxengine.app.running.garbage import put_off
+from boxengine.cli.arguments import BoxName
 from boxengine.cli.context import connect_to_jobs, globals_of, say
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 BY_HAND = "the command line"
 """Who decided, as the journal of a box of long jobs records it."""
-BoxName = Annotated[str, typer.Argument(metavar="BOX", help="Name of the box.")]
 
 
 class Decision(Enum):

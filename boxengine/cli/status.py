@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from boxengine.app.running.garbage import put_off
+from boxengine.cli.arguments import OneBox
 from boxengine.cli.context import (
     chosen,
     connect,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 def status(
     context: typer.Context,
-    box: Annotated[str | None, typer.Argument(metavar="BOX", help="One box; all if left out.")] = None,
+    box: OneBox = None,
     *,
     exact: Annotated[bool, typer.Option("--exact", help="Count every row, however long it takes.")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until interrupted.")] = False,
