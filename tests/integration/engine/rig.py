@@ -17,6 +17,8 @@ import yaml
 
 import boxengine
 from boxengine.adapters.sql.connecting.engine import connect as connect_database
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.dialects.mysql import MySqlStatements
 from boxengine.adapters.sql.making import schema
 from boxengine.app import assembly
 from boxengine.app.servers.connected import connect as connect_servers
@@ -162,16 +164,23 @@ class Rig:
         return [row.status for row in self.rows(box).values()]
 
     def cut_connections(self, *, of_claims: bool = False) -> None:
-        """Makes the server end all other connections to this database, or only those with an open transaction."""
+        """Makes the server end all other connections to this database, or only those of claims."""
         if self.engine.dialect.name == "postgresql":
             cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
             self.ask(f"{cut} AND pid <> pg_backend_pid()" + (" AND state = 'idle in transaction'" if of_claims else ""))
             return
-        claims = " AND id IN (SELECT trx_mysql_thread_id FROM information_schema.innodb_trx)" if of_claims else ""
-        found = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
-        for connection in self.ask(found + claims):
+        others = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+        for number in self._holders_of_buckets() if of_claims else [row.id for row in self.ask(others)]:
             with suppress(sa.exc.DBAPIError):  # the connection may have ended by itself
-                self.execute(f"KILL CONNECTION {connection.id}")
+                self.execute(f"KILL CONNECTION {number}")
+
+    def _holders_of_buckets(self) -> set[int]:
+        """Not the server's list of transactions, which it renews only if nobody has asked for a while: other tests ask, too."""
+        box = self.box()
+        names = MySqlStatements(SqlStore(self.engine).table(box))._lock_names(box.buckets)
+        asked = {f"name{number}": name for number, name in enumerate(names)}
+        (holders,) = self.ask(f"SELECT {', '.join(f'IS_USED_LOCK(:{key})' for key in asked)}", **asked)
+        return {holder for holder in holders if holder is not None}
 
     # ── workers ──────────────────────────────────────────────────────────────────────────────────────
 
