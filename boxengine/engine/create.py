@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import is_dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Any
@@ -293,10 +294,13 @@ class Creator:
 
 
 def _is_no_name(given: object) -> bool:
-    """Whether it is of a kind whose text names nothing, such as ``True``, ``b'42'`` or ``<Order object at 0x7f...>``."""
+    """Whether it is of a kind whose text names nothing: ``True``, ``b'42'``, ``Order(id=1)``, ``<Order object at 0x7f>``.
+
+    What a dataclass says of itself changes with its fields, so its items would not stay in order.
+    """
     if type(given) in _NAMES:
         return False
     if isinstance(given, bool | bytes | bytearray | memoryview | Mapping | list | AbstractSet) or unfinished(given):
         return True
     kind = type(given)
-    return kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__
+    return kind.__str__ is object.__str__ and (kind.__repr__ is object.__repr__ or is_dataclass(kind))

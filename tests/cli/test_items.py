@@ -122,6 +122,14 @@ def test_what_the_encoding_of_the_terminal_lacks_is_shown_as_escapes(
     assert "\\xe9" in project.run("items", "list", BOX)
 
 
+def test_an_item_whose_options_are_nested_too_deeply_for_python_is_shown_with_them_as_text(project: Project) -> None:
+    deep = f'{{"a": {"[" * 3_000}{"]" * 3_000}}}'
+    project.run("create", BOX, "--event-key", "7", "--payload", "x")
+    project.execute(f"UPDATE order_outbox_items SET options = '{deep}'")
+    assert deep in project.run("items", "show", BOX, "1")
+    assert [item["options"] for item in json.loads(project.run("items", "list", BOX, "--json"))] == [deep]
+
+
 def test_show_prints_a_text_with_spaces_and_joiners_of_any_language_as_text(project: Project) -> None:
     text = "10\u00a0EUR\r\n👨\u200d👩"
     project.run("create", BOX, "--event-key", "7", "--payload", text)

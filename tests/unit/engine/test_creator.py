@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -177,8 +178,18 @@ class Ulid(Order):
         return "01J0000000"
 
 
+@dataclass
+class Paid:
+    """Its text has all fields."""
+
+    id: int
+    paid: bool = False
+
+
 @pytest.mark.parametrize(
-    "given", [True, b"42", bytearray(b"42"), ["a"], {"a": 1}, {1}, Order()], ids=lambda each: type(each).__name__
+    "given",
+    [True, b"42", bytearray(b"42"), ["a"], {"a": 1}, {1}, Order(), Paid(1)],
+    ids=lambda each: type(each).__name__,
 )
 @pytest.mark.parametrize("name", ["event_key", "event_name", "dedup_key"])
 def test_what_is_no_name_is_not_stored_as_its_repr(name: str, given: Any) -> None:

@@ -40,7 +40,15 @@ def test_html_in_every_field_of_an_item_is_text(console: Console) -> None:
 
 
 @pytest.mark.parametrize(
-    "odd", ['{"a": "\\ud800"}', '{"\\udfff": 1}', '{"a": 1e400}', '["' + "\\u202e" + '"]', "[" * 900 + "]" * 900]
+    "odd",
+    [
+        '{"a": "\\ud800"}',
+        '{"\\udfff": 1}',
+        '{"a": 1e400}',
+        '["' + "\\u202e" + '"]',
+        "[" * 900 + "]" * 900,
+        "[" * 3_000 + "]" * 3_000,
+    ],
 )
 def test_odd_json_in_payload_and_options_breaks_no_page(console: Console, odd: str) -> None:
     (item_id,) = console.create("payment_inbox_item", payload=odd.encode())

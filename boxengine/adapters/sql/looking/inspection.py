@@ -391,7 +391,7 @@ class _Look:
 def _readable(ask: Callable[..., Sequence[Any]]) -> list[ItemRow]:
     try:
         found = ask()
-    except (DataError, NotSupportedError, ValueError):
+    except (DataError, NotSupportedError, ValueError, RecursionError):
         # A row is shown even if the driver cannot read one of its values; and a type may have changed since the driver prepared
         # the statement.
         found = ask(as_text=True)

@@ -59,6 +59,8 @@ SHOWN = (
 """The columns that people see, without the payload."""
 _NUMBERS = {"id": BigInteger(), "bucket": Integer(), "status": Integer(), "errors_count": Integer()}
 _MOMENTS = ("created_at", "processed_at", "available_at", "updated_at")
+_PARSED = frozenset({*_MOMENTS, "options"})
+"""What the driver parses, and may not be able to."""
 
 
 class ItemRows:
@@ -88,7 +90,7 @@ class ItemRows:
         return list(self.connection.execute(self._next([self._columns.id], which, after, limit)).scalars())
 
     def page(self, which: ItemFilter, *, after: int, limit: int, as_text: bool = False) -> Sequence[Any]:
-        """``as_text``: moments as the database writes them, for rows that the driver cannot read."""
+        """``as_text``: moments and options as the database writes them, for rows that the driver cannot read."""
         columns = self.shown(as_text=as_text)
         return self.connection.execute(self._next(columns, which, after, limit)).mappings().all()
 
@@ -266,13 +268,13 @@ class ItemRows:
         """The columns that people see, as far as the table has them.
 
         Args:
-            as_text: moments as the database writes them, for rows that the driver cannot read.
+            as_text: moments and options as the database writes them, for rows that the driver cannot read.
         """
         shown: list[ColumnElement[Any]] = []
         for name in SHOWN:
             if self._found.has(name):
                 each = self._columns[name]
-                shown.append(cast(each, String).label(name) if as_text and name in _MOMENTS else each)
+                shown.append(cast(each, String).label(name) if as_text and name in _PARSED else each)
         return shown
 
     def _now(self, column: str) -> ColumnElement[Any]:

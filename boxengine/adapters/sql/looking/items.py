@@ -24,6 +24,8 @@ from boxengine.ports import ItemFilter, ItemRow, Replay, Signal
 
 _RAW_UUID = 16
 """Bytes of a uuid that a MySQL schema stores in binary."""
+_UNREADABLE = (StoreUnavailable, ValueError, RecursionError)
+"""What is raised over a value that Python cannot hold, such as JSON that is nested too deeply; as text it can be shown."""
 
 
 class SqlItems:
@@ -59,7 +61,7 @@ class SqlItems:
         try:
             with self._read(box) as rows:
                 return [item_row(row) for row in rows.page(which, after=after or 0, limit=limit)]
-        except (StoreUnavailable, ValueError):
+        except _UNREADABLE:
             with self._read(box) as rows:
                 return [item_row(row) for row in rows.page(which, after=after or 0, limit=limit, as_text=True)]
 
@@ -67,7 +69,7 @@ class SqlItems:
         try:
             with self._read(box) as rows:
                 found = rows.get(item_id)
-        except (StoreUnavailable, ValueError):
+        except _UNREADABLE:
             # The row is shown even if the driver cannot read one of its values.
             with self._read(box) as rows:
                 found = rows.get(item_id, as_text=True)
@@ -140,7 +142,7 @@ def item_row(row: Any) -> ItemRow:
     values |= {name: _moment(values[name]) for name in ("created_at", "processed_at", "available_at")}
     options = values["options"]
     if isinstance(options, str | bytes):
-        with suppress(ValueError):  # not JSON: shown unchanged
+        with suppress(ValueError, RecursionError):  # no JSON that can be read: shown unchanged
             values["options"] = json.loads(options)
     uuid = values["uuid"]
     values["uuid"] = str(UUID(bytes=uuid)) if isinstance(uuid, bytes) and len(uuid) == _RAW_UUID else str(uuid)
