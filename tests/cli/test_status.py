@@ -7,11 +7,13 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from redis import Redis
@@ -216,25 +218,32 @@ def test_a_large_table_without_an_index_to_count_by_is_not_read_whole_but_a_hint
     assert rows(project, "order_outbox_item")[0]["failed"] == 0
 
 
-def test_watch_writes_each_look_into_a_pipe(project: Project) -> None:
+@contextmanager
+def watching(project: Project, *options: str) -> Iterator[IO[str]]:
+    """What ``status --watch`` writes into a pipe, until Ctrl-C ends it well."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "boxengine", "status", "--watch", "--interval", "0.1"],
+        [sys.executable, "-m", "boxengine", "status", "--watch", *options, "--interval", "0.1"],
         cwd=project.folder,
         stdout=subprocess.PIPE,
         text=True,
     )
     try:
         assert process.stdout is not None
-        looks = (line.split() for line in process.stdout if line.startswith("order_outbox_item"))
-        assert next(looks)[2] == "0"
-        project.fill(4)
-        while next(looks)[2] != "4":
-            pass
+        yield process.stdout
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 0
     finally:
         process.kill()
         process.communicate()
+
+
+def test_watch_writes_each_look_into_a_pipe(project: Project) -> None:
+    with watching(project) as output:
+        looks = (line.split() for line in output if line.startswith("order_outbox_item"))
+        assert next(looks)[2] == "0"
+        project.fill(4)
+        while next(looks)[2] != "4":
+            pass
 
 
 def test_watch_shows_what_is_wrong_on_a_screen_that_is_too_low_for_all_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,19 +268,8 @@ def test_watch_shows_what_is_wrong_on_a_screen_that_is_too_low_for_all_boxes(mon
 
 
 def test_watch_looks_again_until_it_is_interrupted(project: Project) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "boxengine", "status", "--watch", "--json", "--interval", "0.1"],
-        cwd=project.folder,
-        stdout=subprocess.PIPE,
-    )
-    try:
-        assert process.stdout is not None
-        assert json.loads(process.stdout.readline())[0]["pending"] == 0
+    with watching(project, "--json") as output:
+        assert json.loads(output.readline())[0]["pending"] == 0
         project.fill(4)
-        while json.loads(process.stdout.readline())[0]["pending"] != 4:
+        while json.loads(output.readline())[0]["pending"] != 4:
             pass
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0
-    finally:
-        process.kill()
-        process.communicate()

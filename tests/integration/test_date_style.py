@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sqlalchemy import make_url, text
+from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.domain.item import Item, Status
 from tests.integration.engine.rig import Rig
+from tests.servers.databases import with_setting
 
 
 @pytest.fixture
 def german(postgres_url: str) -> str:
-    options = "-cdatestyle=German"
-    return make_url(postgres_url).update_query_dict({"options": options}).render_as_string(hide_password=False)
+    return with_setting(postgres_url, "datestyle=German")
 
 
 @pytest.mark.parametrize("storage", ["table", "log"])

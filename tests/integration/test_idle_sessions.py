@@ -8,13 +8,14 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from sqlalchemy import Engine, make_url, text
+from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.waking.listen import PostgresWakeups
 from boxengine.domain.item import Item
 from tests.integration.engine.rig import Rig
+from tests.servers.databases import with_setting
 
 NOW = timedelta(0)
 
@@ -22,8 +23,7 @@ NOW = timedelta(0)
 @pytest.fixture
 def impatient(postgres_url: str) -> str:
     """The URL of a database whose sessions may be idle for 50 ms."""
-    options = "-cidle_session_timeout=50"
-    return make_url(postgres_url).update_query_dict({"options": options}).render_as_string(hide_password=False)
+    return with_setting(postgres_url, "idle_session_timeout=50")
 
 
 @pytest.fixture

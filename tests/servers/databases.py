@@ -39,6 +39,12 @@ def fresh_mysql_database(server_url: str) -> Iterator[str]:
         _execute(server, f"DROP DATABASE IF EXISTS {name}")
 
 
+def with_setting(url: str, setting: str) -> str:
+    """The URL of a PostgreSQL database for sessions that begin with a setting: ``datestyle=German``."""
+    changed = make_url(url).update_query_dict({"options": f"-c{setting}"})
+    return changed.render_as_string(hide_password=False)
+
+
 def numbered(redis_url: str, number: int) -> str:
     """The logical Redis database ``number`` places after the one that ``redis_url`` names."""
     parsed = urlsplit(redis_url)
