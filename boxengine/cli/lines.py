@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import re
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from boxengine.domain.new_values import UNSTORABLE
 from boxengine.errors import InvalidItem
 
 LONGEST_LINE = 64 << 20
@@ -17,8 +17,6 @@ LONGEST_LINE = 64 << 20
 LONGEST_NAME = 255
 LONGEST_TIME = 1e9
 """Seconds; 31 years."""
-_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
-"""Characters that JSON can express and no database can store in a text."""
 
 
 def item_of(line: bytes) -> dict[str, Any]:
@@ -93,7 +91,7 @@ def _payload(item: dict[str, Any]) -> str | bytes:
     # A text is stored as it is; what UTF-8 cannot express is refused. In other values JSON's own escapes are kept for that.
     if not isinstance(payload, str):
         text = json.dumps(payload, ensure_ascii=False)
-        return json.dumps(payload) if _UNSTORABLE.search(text) else text
+        return json.dumps(payload) if UNSTORABLE.search(text) else text
     try:
         return payload.encode()
     except UnicodeEncodeError as error:
@@ -107,7 +105,7 @@ def _name(name: str, value: Any) -> str:
         raise InvalidItem(f"{name} must be text or a whole number")
     if len(value) > LONGEST_NAME:
         raise InvalidItem(f"{name} has {len(value)} characters; {LONGEST_NAME} are the most")
-    unstorable = _UNSTORABLE.search(value)
+    unstorable = UNSTORABLE.search(value)
     if unstorable:
         raise InvalidItem(f"{name} holds the character U+{ord(unstorable[0]):04X}, which is no text")
     return value

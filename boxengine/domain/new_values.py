@@ -19,8 +19,8 @@ NO_LIMIT = sys.maxsize
 TEXTS = ("event_key", "event_name", "dedup_key")
 """Columns for texts, each of a certain length."""
 NOTHING_KNOWN: Mapping[str, int] = MappingProxyType({})
-_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
-"""Characters that no database can store in a text."""
+UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
+"""Characters that JSON and YAML can express, and no database can store in a text."""
 NOT_IN_A_LOG = {
     "available_at": "where a position cannot skip an item that waits",
     "dedup_key": "where the log of an outbox has no unique index",
@@ -101,7 +101,7 @@ def check_values(
                         f"box {box}, item {position}: {name} has {len(given)} characters; its column takes {longest[name]} at "
                         "most: give a shorter one, such as a hash of it, or widen the column"
                     )
-            unstorable = None if given.isprintable() else _UNSTORABLE.search(given)
+            unstorable = None if given.isprintable() else UNSTORABLE.search(given)
             if unstorable is not None:
                 raise InvalidItem(
                     f"box {box}, item {position}: {name} {given!r:.80} holds the character U+{ord(unstorable[0]):04X}, "

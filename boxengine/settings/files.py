@@ -7,7 +7,6 @@ are written out, for ten lines of aliases can stand for a billion values.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from boxengine.domain.new_values import UNSTORABLE
 from boxengine.errors import ConfigurationError, Problem
 from boxengine.settings.origin import dotted
 from boxengine.settings.schema import ENVIRONMENTS, Settings
@@ -30,8 +30,6 @@ _ALIKE = 0.9
 """From which on a section is a misspelt key: outbox_item is, and databases; no name that environments usually have."""
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
-_UNPRINTABLE = re.compile(r"[\x00\ud800-\udfff]")
-"""What YAML's escapes can write, and neither a database nor UTF-8 can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +199,7 @@ class _Form:
         return size
 
     def _check_text(self, text: str, path: tuple[str | int, ...]) -> None:
-        found = _UNPRINTABLE.search(text)
+        found = UNSTORABLE.search(text)
         if found:
             self.unusable = True
             self._report(path, f"holds the character U+{ord(found[0]):04X}, which is no text")

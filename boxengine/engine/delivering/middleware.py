@@ -117,7 +117,8 @@ class Passage:
     def _heard(self, said: object, depth: int) -> Any:
         """What the caller of somebody sees who has said this."""
         if said is not None and failed(said):
-            self._culprit = depth if self.problem is None else self._culprit
+            if self.problem is None:
+                self._culprit = depth
             self._note(refusal(said, awaited=self.awaited))
         return self.answer if self.problem is None or isinstance(self.problem, BaseException) else self.problem
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from boxengine.domain.item import Status, rfc3339
+from boxengine.domain.new_values import UNSTORABLE
 from boxengine.ports import ItemFilter
 from boxengine.ports.people.inspection import Towards
 from boxengine.settings.durations import parse
@@ -20,7 +20,6 @@ MOST_IDS = 1_000
 PAGE, LARGEST_PAGE = 50, 200
 FILTER_NAMES = ("status", "id", "key", "event_name", "uuid", "error", "from", "to")
 PAGE_NAMES = ("before", "after", "limit")
-_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 
 class BadInput(ValueError):
@@ -77,7 +76,7 @@ def text_of(name: str, given: Any) -> str | None:
         raise BadInput(f"{name}: expected text")
     if len(given) > LONGEST_TEXT:
         raise BadInput(f"{name}: at most {LONGEST_TEXT} characters")
-    if _UNSTORABLE.search(given):
+    if UNSTORABLE.search(given):
         raise BadInput(f"{name}: holds a character that no database keeps in a text")
     return given
 

@@ -107,7 +107,7 @@ class SqlRows:
                 check_names(self._box, row, self._columns, position)
             if not self._modelled:
                 # Whoever made the table may have given its columns other lengths than boxengine does.
-                found = self._lengths_of_columns(connection)
+                found = self._lengths_in(connection)
                 self._longest = {name: min(length, found[name]) for name, length in self._longest.items()}
                 self._check(connection, rows)
         if self._numeric:
@@ -137,9 +137,6 @@ class SqlRows:
 
     def _lengths_in(self, connection: Connection) -> dict[str, int]:
         """How many characters the database really takes: the table's owner may have widened its columns."""
-        return self._lengths_of_columns(connection)
-
-    def _lengths_of_columns(self, connection: Connection) -> dict[str, int]:
         columns = inspect(connection).get_columns(self._table.name, schema=self._table.schema)
         found = {column["name"]: length_of(column["type"]) for column in columns}
         return {name: found.get(self._table.columns[name].name, NO_LIMIT) for name in self._longest}
