@@ -48,6 +48,7 @@ class NumberedRows(SqlRows):
 
     def _lengths_in(self, connection: Connection) -> dict[str, int]:
         """A key must fit the table's column and the counters'."""
+        self._demand_column()
         found = super()._lengths_in(connection)
         return found | {"event_key": min(found["event_key"], self._numbering.longest_key(connection))}
 
