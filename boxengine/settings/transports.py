@@ -34,6 +34,8 @@ _GIVEN = ("session", "decoded")
 _GIVEN_AT_THE_START = ("producers",)
 """Arguments that the worker gives a constructor that asks for them; the file cannot."""
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_NAMES_OF_SERVERS = ("bootstrap.servers", "metadata.broker.list")
+"""What librdkafka calls ``bootstrap_servers``."""
 _KINDS: Mapping[frozenset[Any], Any] = MappingProxyType(
     {
         frozenset({bool}): Flag,
@@ -175,7 +177,8 @@ def _takes(found: Any, argument: str) -> bool:
 def kafka_arguments(arguments: Mapping[str, Any], defaults: KafkaSettings) -> dict[str, Any]:
     """A Kafka transport's own arguments over the defaults; ``config`` is merged key by key.
 
-    ``kafka: {required_acks: -1}`` among the arguments is how sbmt-outbox writes them, and is understood.
+    ``kafka: {required_acks: -1}`` among the arguments is how sbmt-outbox writes them, and is understood. Servers that are
+    named among librdkafka's settings become ``bootstrap_servers``.
 
     Raises:
         Misconfigured: that inner section is not in order.
@@ -233,15 +236,38 @@ def as_kafka_settings(written: object) -> object:
 
 
 def kafka_source(source: KafkaSource, defaults: KafkaSettings) -> dict[str, Any]:
-    """A Kafka consumer's arguments: the source's own keys over the defaults; ``config`` is merged key by key."""
+    """A Kafka consumer's arguments: the source's own keys over the defaults, put together as in ``kafka_arguments``."""
     return _layered(defaults.for_all(), source.model_dump(exclude_none=True))
+
+
+def kafka_servers(arguments: Mapping[str, Any]) -> str:
+    """The servers among the arguments that ``kafka_arguments`` or ``kafka_source`` returned, as librdkafka wants them: in one
+    text, with commas; empty if there are none."""
+    return _in_one_text(arguments.get("bootstrap_servers") or "")
 
 
 def _layered(*layers: Mapping[str, Any]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
-    for layer in layers:
+    for layer in map(_servers_apart, layers):
         merged = {**merged, **layer, **_both_mappings(merged.get("config"), layer.get("config"))}
     return merged
+
+
+def _servers_apart(layer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A layer whose ``config`` names servers, with these as its ``bootstrap_servers``: what asks for servers need not know
+    librdkafka's names, and a layer above may name others."""
+    config = layer.get("config")
+    if not isinstance(config, Mapping):
+        return layer
+    named = [config[key] for key in _NAMES_OF_SERVERS if config.get(key)]
+    if not named:
+        return layer
+    rest = {key: value for key, value in config.items() if key not in _NAMES_OF_SERVERS}
+    return {**layer, "config": rest, "bootstrap_servers": _in_one_text(named[0])}
+
+
+def _in_one_text(servers: object) -> str:
+    return ",".join(map(str, servers)) if isinstance(servers, list | tuple) else str(servers)
 
 
 def _both_mappings(lower: object, upper: object) -> dict[str, Any]:

@@ -135,7 +135,6 @@ def test_wrong_usage_exits_with_2(project: Project, arguments: list[str], said: 
             "a: {class: kafka, topic: a, bootstrap_servers: x}, b: {class: kafka, topic: b, bootstrap_servers: y}",
             "Kafka transports of several clusters",
         ),
-        ("kafka: {topic: orders, config: {bootstrap.servers: x}}", "no bootstrap_servers"),
     ],
 )
 def test_topics_that_the_configuration_does_not_tell_are_asked_for(
@@ -149,10 +148,17 @@ def test_topics_that_the_configuration_does_not_tell_are_asked_for(
     assert said in project.errors
 
 
+def test_a_topic_of_no_known_cluster_is_not_read(tmp_path: Path, redis_url: str) -> None:
+    project = Project(tmp_path, database="postgresql://nobody@127.0.0.1:1/x", redis=redis_url, transports="log: {}")
+    project.call("audit", BOX, "--kafka", "--topic", "orders", expect=2)
+    assert f"box {BOX} has no bootstrap_servers: give kafka.bootstrap_servers in a configuration" in project.errors
+
+
+@pytest.mark.parametrize("servers", ["bootstrap_servers: SERVERS", "config: {bootstrap.servers: SERVERS}"])
 def test_with_kafka_what_a_worker_sent_is_compared_message_by_message(
-    tmp_path: Path, postgres_url: str, redis_url: str, real_kafka: str, kafka_topic: str
+    tmp_path: Path, postgres_url: str, redis_url: str, real_kafka: str, kafka_topic: str, servers: str
 ) -> None:
-    transport = f'kafka: {{topic: "{kafka_topic}", bootstrap_servers: "{real_kafka}"}}'
+    transport = f'kafka: {{topic: "{kafka_topic}", {servers.replace("SERVERS", repr(real_kafka))}}}'
     project = Project(tmp_path, database=postgres_url, redis=redis_url, transports=transport)
     project.call("db", "create")
     project.fill(500)

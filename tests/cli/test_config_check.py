@@ -39,10 +39,11 @@ def said(shown: str) -> dict[str, str]:
     return {what: outcome for what, _, outcome in lines}
 
 
+@pytest.mark.parametrize("servers", ["bootstrap_servers: SERVERS", "config: {bootstrap.servers: SERVERS}"])
 def test_all_that_works_is_said(
-    tmp_path: Path, postgres_url: str, redis_url: str, kafka_bootstrap: str, kafka_topic: str
+    tmp_path: Path, postgres_url: str, redis_url: str, kafka_bootstrap: str, kafka_topic: str, servers: str
 ) -> None:
-    kafka = f"kafka: {{topic: {kafka_topic}, bootstrap_servers: '{kafka_bootstrap}'}}"
+    kafka = f"kafka: {{topic: {kafka_topic}, {servers.replace('SERVERS', repr(kafka_bootstrap))}}}"
     project = Project(tmp_path, database=postgres_url, redis=redis_url, transports=kafka)
     project.call("db", "create")
     assert said(project.call("config", "check", "--deep")) == {

@@ -7,7 +7,7 @@ Each transport that leads to a Kafka topic, a webhook or a Redis stream is a cha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from string import Formatter
 from typing import Any
@@ -17,6 +17,7 @@ from boxengine.domain.box import Box, BoxType
 from boxengine.settings import Resolved
 from boxengine.settings.boxes import InboxSettings, TransportSettings
 from boxengine.settings.transport_names import KAFKA, short_name
+from boxengine.settings.transports import kafka_arguments, kafka_servers, kafka_source
 
 VERSION = "3.0.0"
 UNKNOWN_CONTENT = "application/octet-stream"
@@ -69,7 +70,7 @@ class _Document:
                     self._add("send", pipeline.box, place, transport.name, transport.event_name)
             if isinstance(of_the_box, InboxSettings) and of_the_box.source is not None:
                 source = of_the_box.source.kafka
-                servers = source.bootstrap_servers or settings.kafka.bootstrap_servers
+                servers = kafka_servers(kafka_source(source, settings.kafka))
                 for topic in source.topics:
                     self._add("receive", pipeline.box, _Place("kafka", _hosts(servers), topic), topic, None)
         components = {"messages": self._messages, "schemas": self._schemas}
@@ -86,7 +87,7 @@ class _Document:
         arguments = transport.arguments
         match short_name(transport.class_name):
             case name if name == KAFKA:
-                servers = arguments.get("bootstrap_servers") or self._resolved.settings.kafka.bootstrap_servers
+                servers = kafka_servers(kafka_arguments(arguments, self._resolved.settings.kafka))
                 return _Place("kafka", _hosts(servers), str(arguments.get("topic")))
             case "http":
                 url = urlsplit(str(arguments.get("url")))
@@ -170,17 +171,9 @@ def _parameters(address: str) -> tuple[str, list[str]]:
     return "".join(parts), names
 
 
-def _hosts(servers: object) -> str:
-    """The bootstrap servers in one string, since together they are one cluster."""
-    return ",".join(_each(servers)) or "localhost:9092"
-
-
-def _each(servers: object) -> Iterator[str]:
-    match servers:
-        case str():
-            yield from (each.strip() for each in servers.split(","))
-        case list() | tuple():
-            yield from map(str, servers)
+def _hosts(servers: str) -> str:
+    """The bootstrap servers, together one cluster, without spaces."""
+    return ",".join(each.strip() for each in servers.split(",")) or "localhost:9092"
 
 
 def _key(text: str) -> str:

@@ -24,7 +24,7 @@ from boxengine.engine.audit.topic import TopicAudit
 from boxengine.errors import BadUsage
 from boxengine.settings import Settings
 from boxengine.settings.transport_names import KAFKA, short_name
-from boxengine.settings.transports import kafka_arguments
+from boxengine.settings.transports import kafka_arguments, kafka_servers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,11 +107,12 @@ class _Feed:
 def _feed(settings: Settings, name: str, topics: Sequence[str]) -> _Feed:
     """The topics that the box's Kafka transports feed, or the named ones; connects as the first of those transports does."""
     feeds = list(_feeds(settings, name))
-    servers = {feed.bootstrap_servers for feed in feeds} or {settings.kafka.bootstrap_servers or ""}
+    defaults = kafka_arguments({}, settings.kafka)
+    servers = {feed.bootstrap_servers for feed in feeds} or {kafka_servers(defaults)}
     if len(servers) > 1 or "" in servers:
         missing = "no bootstrap_servers" if "" in servers else "Kafka transports of several clusters"
         raise BadUsage(f"box {name} has {missing}: give kafka.bootstrap_servers in a configuration for the audit")
-    config = feeds[0].config if feeds else settings.kafka.config
+    config = feeds[0].config if feeds else defaults.get("config") or {}
     known = {topic: feed.event_names for feed in feeds for topic in feed.topics}
     if not topics:
         if not feeds:
@@ -127,10 +128,9 @@ def _feeds(settings: Settings, name: str) -> Iterator[_Feed]:
     for transport in settings.boxes[name].transports.values():
         if short_name(transport.class_name) == KAFKA:
             arguments = kafka_arguments(transport.arguments, settings.kafka)
-            servers = arguments.get("bootstrap_servers") or ""
             yield _Feed(
                 topics=(str(arguments["topic"]),),
-                bootstrap_servers=servers if isinstance(servers, str) else ",".join(servers),
+                bootstrap_servers=kafka_servers(arguments),
                 config=arguments.get("config") or {},
                 event_names=None if transport.event_name is None else frozenset({transport.event_name}),
             )

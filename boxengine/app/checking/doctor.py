@@ -20,7 +20,7 @@ from boxengine.errors import BoxError, SchemaMismatch
 from boxengine.ports.people.checkup import Checkup, Remark
 from boxengine.settings import drivers_of_applications, notices
 from boxengine.settings.transport_names import KAFKA, short_name
-from boxengine.settings.transports import kafka_arguments
+from boxengine.settings.transports import kafka_arguments, kafka_servers
 from boxengine.version import __version__
 
 
@@ -110,8 +110,7 @@ class Doctor:
                 if short_name(transport.class_name) != KAFKA:
                     continue
                 arguments = kafka_arguments(transport.arguments, settings.kafka)
-                servers, topic = arguments.get("bootstrap_servers") or "", str(arguments.get("topic", ""))
-                servers = servers if isinstance(servers, str) else ",".join(servers)
+                servers, topic = kafka_servers(arguments), str(arguments.get("topic", ""))
                 fixed = topic and all(place is None for _, place, _, _ in Formatter().parse(topic))
                 if servers and fixed:
                     known = clusters.setdefault(servers, (dict(arguments.get("config") or {}), {}))

@@ -23,7 +23,7 @@ from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.errors import BoxError, described
 from boxengine.settings import Resolved
 from boxengine.settings.transport_names import KAFKA, short_name
-from boxengine.settings.transports import kafka_arguments
+from boxengine.settings.transports import kafka_arguments, kafka_servers
 
 _FOR_THE_LIBRARY = timedelta(seconds=5)
 """How much longer Kafka's client library may take to load, start and stop. Its own limit ends first, and says why."""
@@ -109,11 +109,10 @@ def _clusters(resolved: Resolved) -> Iterator[tuple[str, Mapping[str, Any]]]:
     ]
     seen = set()
     for arguments in [*named, *resolved.sources.values()]:
-        servers = arguments.get("bootstrap_servers")
-        text = servers if isinstance(servers, str) else ",".join(servers or ())
-        if text and text not in seen:
-            seen.add(text)
-            yield text, arguments.get("config") or {}
+        servers = kafka_servers(arguments)
+        if servers and servers not in seen:
+            seen.add(servers)
+            yield servers, arguments.get("config") or {}
 
 
 def _reach_kafka(servers: str, config: Mapping[str, Any], within: timedelta) -> None:

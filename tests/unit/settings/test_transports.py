@@ -265,6 +265,28 @@ def test_acks_may_be_all(folder: Folder) -> None:
     assert made.required_acks == -1
 
 
+@pytest.mark.parametrize("name", ["bootstrap.servers", "metadata.broker.list"])
+@pytest.mark.parametrize(
+    ("above", "own", "expected"),
+    [
+        ("config: {SERVERS: 'a:1,b:1'}", "", "a:1,b:1"),
+        ("config: {SERVERS: 'a:1'}", "bootstrap_servers: 'b:1,c:1'", "b:1,c:1"),
+        ("bootstrap_servers: a:1", "config: {SERVERS: 'b:1'}", "b:1"),
+        ("bootstrap_servers: 'a:1', config: {SERVERS: 'b:1'}", "config: {linger.ms: 1}", "b:1"),
+    ],
+)
+def test_servers_among_librdkafkas_settings_are_the_servers_of_transports_and_sources(
+    folder: Folder, name: str, above: str, own: str, expected: str
+) -> None:
+    written = f"kafka: {{{above}}}".replace("SERVERS", name)
+    keys = own.replace("SERVERS", name)
+    made = only_transport(folder, f"{{kafka: {{topic: t, {keys}}}}}", above=written).build()
+    assert (made.bootstrap_servers, name in (made.config or {})) == (expected, False)
+    source = f"{{kafka: {{topics: t, group: g, {keys}}}}}"
+    found = folder.resolved(f"{written}\ninbox_items: {{a_item: {{source: {source}}}}}").sources["a_item"]
+    assert (found["bootstrap_servers"], name in found.get("config", {})) == (expected, False)
+
+
 def test_other_transports_get_nothing_of_the_kafka_section(folder: Folder) -> None:
     assert only_transport(folder, f"{{x: {{class: {SHOP}.Anything}}}}", above=KAFKA).build().arguments == {}
 
