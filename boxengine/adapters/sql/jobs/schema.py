@@ -11,6 +11,7 @@ from sqlalchemy.engine.interfaces import Dialect
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.jobs.models import schedule_table
 from boxengine.adapters.sql.jobs.rows import JobRows
+from boxengine.adapters.sql.making.planning import is_set
 from boxengine.adapters.sql.making.schema import ADDED_BY_UPGRADE, Finding
 from boxengine.adapters.sql.shape.tables import for_driver, quoted, unescaped
 from boxengine.domain.jobs import JobBox
@@ -45,6 +46,9 @@ def create(engine: Engine, boxes: Sequence[JobBox], models: Models) -> list[str]
                     if index.name not in known:
                         index.create(connection)
             for statement in tuning(engine.dialect, table):
+                # Only the owner may run it, even where it would change nothing.
+                if is_set(connection, table, statement):
+                    continue
                 connection.execute(DDL(for_driver(statement)))  # type: ignore[no-untyped-call] # SQLAlchemy's
     return made
 

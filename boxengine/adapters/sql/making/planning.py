@@ -32,6 +32,25 @@ class Step:
     """The statement that removes what a failed step would leave behind."""
 
 
+def is_set(connection: Connection, table: Table, statement: str) -> bool:
+    """Whether ``ALTER ... SET (...)`` or ``RESET (...)`` of the table or its primary key would change no storage parameter."""
+    settings = statement[statement.rindex("(") + 1 : statement.rindex(")")]
+    wanted = {part.replace(" ", "").replace('"', "") for part in settings.split(",")}
+    dialect = connection.dialect
+    of_index = statement.startswith("ALTER INDEX")
+    relation = primary_key_name(dialect, table) if of_index else quoted(dialect, table.schema or "", table.name)
+    found = connection.execute(
+        text("SELECT reloptions FROM pg_class WHERE oid = to_regclass(:name)"), {"name": relation}
+    ).one_or_none()
+    # ``ALTER INDEX IF EXISTS`` of an index by another name does nothing, today and at the next plan.
+    if found is None:
+        return True
+    present = set(found[0] or ())
+    if " RESET (" in statement:
+        return not any(each.partition("=")[0] in wanted for each in present)
+    return wanted <= present
+
+
 class TablePlanner:
     """Compares one table with the database."""
 
@@ -56,21 +75,7 @@ class TablePlanner:
         return {unescaped(index["name"] or "") for index in found}
 
     def _is_set(self, statement: str) -> bool:
-        """Whether ``ALTER ... SET (...)`` or ``RESET (...)`` would change no storage parameter."""
-        settings = statement[statement.rindex("(") + 1 : statement.rindex(")")]
-        wanted = {part.replace(" ", "").replace('"', "") for part in settings.split(",")}
-        of_index = statement.startswith("ALTER INDEX")
-        relation = primary_key_name(self._dialect, self._table) if of_index else self._name
-        found = self._connection.execute(
-            text("SELECT reloptions FROM pg_class WHERE oid = to_regclass(:name)"), {"name": relation}
-        ).one_or_none()
-        # ``ALTER INDEX IF EXISTS`` of an index by another name does nothing, today and at the next plan.
-        if found is None:
-            return True
-        present = set(found[0] or ())
-        if " RESET (" in statement:
-            return not any(each.partition("=")[0] in wanted for each in present)
-        return wanted <= present
+        return is_set(self._connection, self._table, statement)
 
     def _invalid_indexes(self, table: str | None = None) -> dict[str, str]:
         """Indexes that a concurrent creation left unfinished: no query uses them, but every write maintains them.

@@ -14,6 +14,7 @@ from boxengine.adapters.sql.creating.sequence import counters
 from boxengine.adapters.sql.log import parts as log_parts
 from boxengine.adapters.sql.log import tables as logs
 from boxengine.adapters.sql.log.partitions import partitions_of
+from boxengine.adapters.sql.making.planning import is_set
 from boxengine.adapters.sql.shape.index_names import index_name
 from boxengine.adapters.sql.shape.models import box_table, storage_settings
 from boxengine.adapters.sql.shape.tables import (
@@ -88,6 +89,9 @@ def create(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) ->
             if box.sequence:
                 _add_numbers(connection, table)
             for statement in tuning(engine.dialect, table, box, known, keyed=keyed):
+                # Only the owner may run them, even where they would change nothing.
+                if _is_done(connection, table, statement, known):
+                    continue
                 connection.exec_driver_sql(for_driver(statement))
             if box.storage is Storage.LOG:
                 log_parts.create(connection, table, box)
@@ -258,6 +262,19 @@ def tuning(dialect: Dialect, table: Table, box: Box, known: Container[str] = (),
     if dialect.name == "postgresql":
         return statements + _postgresql_tuning(dialect, table, box)
     return statements + _mysql_tuning(dialect, table, box, known)
+
+
+def index_made_by(statement: str) -> str | None:
+    """The name of the index that a statement of ``tuning`` makes; None where it makes none."""
+    if not statement.startswith("CREATE INDEX"):
+        return None
+    name = statement.removeprefix("CREATE INDEX ").removeprefix("IF NOT EXISTS ").partition(" ON ")[0]
+    return name.strip('"`').replace('""', '"').replace("``", "`")
+
+
+def _is_done(connection: Connection, table: Table, statement: str, known: Container[str]) -> bool:
+    made = index_made_by(statement)
+    return is_set(connection, table, statement) if made is None else made in known
 
 
 def _mysql_tuning(dialect: Dialect, table: Table, box: Box, known: Container[str]) -> list[str]:

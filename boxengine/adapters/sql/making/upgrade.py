@@ -150,7 +150,7 @@ class _Planner(TablePlanner):
     def _tuning(self) -> Iterator[Step]:
         known, broken, keyed = self._present_indexes()
         for statement in schema.tuning(self._dialect, self._table, self._box, known, keyed=keyed):
-            made = _index_made_by(statement)
+            made = schema.index_made_by(statement)
             if made is not None:
                 yield from self._missing_index_steps(made, statement.replace("IF NOT EXISTS ", ""), known, broken)
             elif not self._is_set(statement):
@@ -189,11 +189,3 @@ class _Planner(TablePlanner):
             elif not is_there:
                 undo = f"DROP TABLE {part.relation}" if part.is_table else None
                 yield self._step(part.purpose, part.sql, undo=undo)
-
-
-def _index_made_by(statement: str) -> str | None:
-    """The name of the index that a statement of ``schema.tuning`` makes; None where it makes none."""
-    if not statement.startswith("CREATE INDEX"):
-        return None
-    name = statement.removeprefix("CREATE INDEX ").removeprefix("IF NOT EXISTS ").partition(" ON ")[0]
-    return name.strip('"`').replace('""', '"').replace("``", "`")
