@@ -1,4 +1,4 @@
-"""``db create`` and ``db check`` by an account that owns no table: where nothing is missing, there is nothing that it may not do."""
+"""``db create`` and ``db check`` by an account that owns no table. Where nothing is missing, it needs no more rights."""
 
 from __future__ import annotations
 

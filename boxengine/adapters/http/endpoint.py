@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -105,7 +106,7 @@ class Endpoint:
 
     Raises:
         BoxError: ``urllib3`` is missing, or the URL is no absolute http(s) URL, carries credentials, or has a private
-            address that is not allowed.
+            address that is not allowed, or no certificate can be read from ``ca_file``.
     """
 
     def __init__(
@@ -117,6 +118,8 @@ class Endpoint:
             raise BoxError('the http transport needs urllib3: pip install "boxengine[http]"') from error
         self._urllib3 = urllib3
         target = Target.of(url, allow_private=allow_private)
+        if ca_file is not None:
+            _demand_certificates(ca_file)
         self.host = target.host
         self._secure = target.secure
         self._port = target.port
@@ -224,6 +227,15 @@ class Endpoint:
             cert_reqs="CERT_REQUIRED",
             **options,
         )
+
+
+def _demand_certificates(ca_file: str) -> None:
+    """Said at the start: each delivery would fail, and use up its item's attempts."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=ca_file)
+    except OSError as error:
+        reason = "it holds no certificate" if isinstance(error, ssl.SSLError) else error.strerror
+        raise BoxError(f"http: ca_file {ca_file!r} cannot be used: {reason}") from error
 
 
 @cache

@@ -15,7 +15,7 @@ import pytest
 
 from boxengine.adapters.http.transport import HttpTransport
 from boxengine.domain.outcome import Failure
-from boxengine.errors import Unavailable
+from boxengine.errors import BoxError, Unavailable
 from tests.servers.certificates import Certificate, certify
 from tests.unit.transports.items import make_item
 
@@ -126,6 +126,20 @@ def test_a_handshake_that_fails_costs_no_attempt_however_often(
         transport = make(port)
         for _ in range(4):
             assert "nothing was sent" in outage(transport(make_item(), b""))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(None, "No such file or directory"), ("", "it holds no certificate"), ("key", "it holds no certificate")],
+)
+def test_a_file_without_certificates_is_refused_when_the_transport_is_made(
+    make: Callable[..., HttpTransport], tmp_path: Path, content: str | None, reason: str
+) -> None:
+    file = tmp_path / "authorities.pem"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(BoxError, match=f"ca_file '{file}' cannot be used: {reason}"):
+        make(1, ca_file=str(file))
 
 
 def test_a_certificate_that_is_not_trusted_costs_no_attempt(make: Callable[..., HttpTransport], tmp_path: Path) -> None:
