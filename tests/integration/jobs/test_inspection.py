@@ -108,9 +108,10 @@ def test_jobs_are_found_and_counted_by_the_time_of_their_creation(jobs: SqlHarne
 def test_counts_are_exact_up_to_their_limit_and_then_say_so(jobs: SqlHarness) -> None:
     change(jobs, "id <= 30", status="failed")
     change(jobs, "id in (31, 32)", status="running")
-    change(jobs, "id in (33, 34, 35)", waits=1)
+    change(jobs, "id in (33, 34, 35)", waits=1, available_at=datetime(2100, 1, 1, tzinfo=UTC))
     change(jobs, "id in (36, 37)", waits=2)
     change(jobs, "id = 38", status="lost")
+    change(jobs, "id = 39", waits=1)  # its time has come, and no worker has said so yet
     inspector = SqlJobInspector(SqlJobs(jobs.engine), window=7)
     found = inspector.counts(BOX, limit=25)
     assert (found.taken, found.delayed, found.blocked, found.ready) == (Count(2), Count(3), Count(2), Count(22))
@@ -157,6 +158,18 @@ def test_the_lag_is_the_longest_wait_of_jobs_that_could_begin(jobs: SqlHarness) 
     assert waits.total_seconds() >= 3600
     change(jobs, "true", status="failed")
     assert SqlJobInspector(SqlJobs(jobs.engine)).counts(BOX, limit=10).waits is None
+
+
+def test_a_job_whose_time_has_come_waits_though_no_worker_has_said_so(jobs: SqlHarness) -> None:
+    change(jobs, "id > 1", status="failed")
+    change(jobs, "id = 1", waits=1, available_at=datetime.now(UTC) - timedelta(hours=1))
+    found = SqlJobInspector(SqlJobs(jobs.engine)).counts(BOX, limit=10)
+    assert (found.ready, found.delayed) == (Count(1), Count(0))
+    assert found.waits is not None
+    assert found.waits.total_seconds() >= 3600
+    change(jobs, "id = 1", available_at=datetime.now(UTC) + timedelta(hours=1))
+    found = SqlJobInspector(SqlJobs(jobs.engine)).counts(BOX, limit=10)
+    assert (found.ready, found.delayed, found.waits) == (Count(0), Count(1), None)
 
 
 def test_no_question_walks_over_a_large_table(jobs: SqlHarness, monkeypatch: pytest.MonkeyPatch) -> None:

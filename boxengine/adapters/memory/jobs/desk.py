@@ -70,8 +70,11 @@ class MemoryDesk(JobTables):
     def stat(self, box: JobBox) -> JobStat:
         with self._lock:
             rows = self._rows(box)
-            ready, delayed, locked, after = (len(list(self._queued(rows, waits))) for waits in Waits)
-            blocked = locked + after
+            now = self._clock.now()
+            released, timed, locked, after = (list(self._queued(rows, waits)) for waits in Waits)
+            delayed = sum(row.available_at > now for row in timed)
+            ready = len(released) + len(timed) - delayed
+            blocked = len(locked) + len(after)
             taken = len(list(self._running(box)))
             finished: dict[JobState, int] = {}
             for row in rows.values():

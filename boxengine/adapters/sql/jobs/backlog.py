@@ -10,30 +10,30 @@ from sqlalchemy import Connection, ScalarSelect, Select, func, select
 from boxengine.adapters.sql.jobs import followers
 from boxengine.adapters.sql.jobs.moments import seconds_until
 from boxengine.adapters.sql.jobs.rows import JobRows
-from boxengine.adapters.sql.shape.now import utc_now
 from boxengine.domain.jobs import JobBacklog, Waits
 
 
 def backlog(connection: Connection, rows: JobRows, limit: int) -> JobBacklog:
     """See ``JobStore``."""
     jobs = rows.jobs.c
-    ready, timed, locked = (
-        select(jobs.id).where(rows.queued(waits)) for waits in (Waits.NOTHING, Waits.TIME, Waits.LOCK)
+    ready, due, delayed, locked = (
+        select(jobs.id).where(which)
+        for which in (rows.queued(Waits.NOTHING), rows.due(), rows.delayed(), rows.queued(Waits.LOCK))
     )
     # In the order of an index: where statistics are old, no plan takes the whole table to be quicker.
     parts = (
         ready.order_by(jobs.priority, jobs.id),
-        timed.where(jobs.available_at <= utc_now()).order_by(jobs.available_at),
-        timed.where(jobs.available_at > utc_now()).order_by(jobs.available_at),
+        due.order_by(jobs.available_at),
+        delayed.order_by(jobs.available_at),
         locked,
         followers.waiting_jobs(rows),
     )
     firsts = (_until_first(rows, waits) for waits in (Waits.NOTHING, Waits.TIME))
     *numbers, first, timed_first = connection.execute(select(*(_number(each, limit) for each in parts), *firsts)).one()
-    now_ready, due, delayed, held, after = numbers
+    released, overdue, later, held, after = numbers
     return JobBacklog(
-        ready=min(limit, now_ready + due),
-        delayed=delayed,
+        ready=min(limit, released + overdue),
+        delayed=later,
         blocked=min(limit, held + after),
         waits=timedelta(seconds=max(0.0, *(-float(seconds or 0) for seconds in (first, timed_first)))),
     )

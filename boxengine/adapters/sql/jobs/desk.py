@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select, update
+from sqlalchemy import ColumnElement, Connection, Select, func, select, update
 
 from boxengine.adapters.sql.jobs import followers
 from boxengine.adapters.sql.jobs.moments import clock_now
@@ -59,15 +59,14 @@ class SqlJobDesk:
         rows = self._jobs.rows(box)
         jobs = rows.jobs.c
         with short(self._jobs.engine) as connection:
-            behind = select(func.count()).select_from(followers.waiting_jobs(rows).subquery())
-            waiting = {
-                waits: connection.scalar(
-                    behind if waits is Waits.JOBS else select(func.count()).where(rows.queued(waits))
-                )
-                or 0
-                for waits in Waits
-            }
-            taken = connection.scalar(select(func.count()).where(rows.is_in(JobState.RUNNING))) or 0
+
+            def number(which: ColumnElement[bool]) -> int:
+                return connection.scalar(select(func.count()).where(which)) or 0
+
+            behind = connection.scalar(select(func.count()).select_from(followers.waiting_jobs(rows).subquery())) or 0
+            ready = number(rows.queued(Waits.NOTHING)) + number(rows.due())
+            delayed, taken = number(rows.delayed()), number(rows.is_in(JobState.RUNNING))
+            blocked = number(rows.queued(Waits.LOCK)) + behind
             latest = select(jobs.status).where(jobs.finished_at.is_not(None)).order_by(jobs.finished_at.desc())
             ended = latest.limit(COUNTED_TO).subquery()
             finished = {
@@ -75,11 +74,11 @@ class SqlJobDesk:
                 for state, count in connection.execute(select(ended.c.status, func.count()).group_by(ended.c.status))
             }
         return JobStat(
-            total=sum(waiting.values()) + taken,
-            ready=waiting[Waits.NOTHING],
+            total=ready + taken + delayed + blocked,
+            ready=ready,
             taken=taken,
-            delayed=waiting[Waits.TIME],
-            blocked=waiting[Waits.LOCK] + waiting[Waits.JOBS],
+            delayed=delayed,
+            blocked=blocked,
             finished=finished,
         )
 

@@ -95,14 +95,16 @@ class SqlJobInspector:
         exact, limit = limit is None, ALL if limit is None else limit
         with self._look() as connection:
             look = _Look(rows, connection, JobSearch(), untidy=self._window)
-            waiting = {waits: _limited(look.waiting(waits, limit + 1), limit) for waits in Waits}
+            ready = look.number(rows.queued(Waits.NOTHING), limit + 1) + look.number(rows.due(), limit + 1)
+            delayed = look.number(rows.delayed(), limit + 1)
+            blocked = look.number(rows.queued(Waits.LOCK), limit + 1) + look.followers(limit + 1)
             states = (JobState.RUNNING, *ENDED)
             ended = {state: _limited(look.number(rows.is_in(state), limit + 1), limit) for state in states}
             ended[JobState.SUCCEEDED] = look.succeeded(exact=exact)
             return JobCounts(
-                ready=waiting.pop(Waits.NOTHING),
-                delayed=waiting.pop(Waits.TIME),
-                blocked=_limited(sum(each.number for each in waiting.values()), limit),
+                ready=_limited(ready, limit),
+                delayed=_limited(delayed, limit),
+                blocked=_limited(blocked, limit),
                 taken=ended.pop(JobState.RUNNING),
                 ended=ended,
                 waits=look.oldest_wait(),
@@ -186,10 +188,8 @@ class _Look:
         few = self._filtered(select(self._jobs.id).where(part)).limit(limit).subquery()
         return self._connection.scalar(select(func.count()).select_from(few)) or 0
 
-    def waiting(self, waits: Waits, limit: int) -> int:
-        """How many jobs wait for this; at most so many are counted."""
-        if waits is not Waits.JOBS:
-            return self.number(self._rows.queued(waits), limit)
+    def followers(self, limit: int) -> int:
+        """How many jobs wait for their predecessors; at most so many are counted."""
         few = followers.waiting_jobs(self._rows).limit(limit).subquery()
         return self._connection.scalar(select(func.count()).select_from(few)) or 0
 
@@ -230,11 +230,22 @@ class _Look:
         return Count(int(expected), Precision.ABOUT)
 
     def oldest_wait(self) -> timedelta | None:
-        """The longest wait among the jobs that will be claimed next."""
+        """The longest wait among the jobs that will be claimed next, and those whose time has come since."""
         ready = select(self._jobs.available_at).where(self._rows.queued(Waits.NOTHING))
         some = ready.order_by(self._jobs.priority, self._jobs.id).limit(NEXT).subquery()
-        seconds = self._connection.scalar(select(seconds_until(func.min(some.c.available_at))))
-        return None if seconds is None else timedelta(seconds=max(0.0, -float(seconds)))
+        due = (
+            select(self._jobs.available_at)
+            .where(self._rows.due())
+            .order_by(self._jobs.available_at)
+            .limit(1)
+            .subquery()
+        )
+        waits = [
+            -float(seconds)
+            for first in (some, due)
+            if (seconds := self._connection.scalar(select(seconds_until(func.min(first.c.available_at))))) is not None
+        ]
+        return timedelta(seconds=max(0.0, *waits)) if waits else None
 
     @property
     def _columns(self) -> list[ColumnElement[Any]]:

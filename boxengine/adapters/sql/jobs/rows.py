@@ -25,6 +25,7 @@ from sqlalchemy import (
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.jobs.models import after_table, job_table, journal_table
 from boxengine.adapters.sql.jobs.moments import ago
+from boxengine.adapters.sql.shape.now import utc_now
 from boxengine.domain.jobs import EventKind, Held, JobBox, JobState, Waits
 
 SILENCE = 10
@@ -51,6 +52,13 @@ class JobRows:
 
     def queued(self, waits: Waits) -> ColumnElement[bool]:
         return and_(self.is_in(JobState.QUEUED), self.jobs.c.waits == literal_column(str(int(waits))))
+
+    def due(self) -> ColumnElement[bool]:
+        """Whether the job's time has come: it is ready, even while no worker is there to say so."""
+        return and_(self.queued(Waits.TIME), self.jobs.c.available_at <= utc_now())
+
+    def delayed(self) -> ColumnElement[bool]:
+        return and_(self.queued(Waits.TIME), self.jobs.c.available_at > utc_now())
 
     def held(self, held: Sequence[Held]) -> ColumnElement[bool]:
         """The fence: running, under these tokens."""
