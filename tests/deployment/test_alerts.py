@@ -287,6 +287,26 @@ CASES = [
         labels={"type": "job", "name": "report_job"},
     ),
     Case(
+        "LongJobsNobodyWorks",  # of two boxes, one has no worker for 20 minutes
+        {
+            **MEASURED,
+            f'queue_running_workers{{{JOBS}, process="0"}}': "1x3 stale _x20 1x20",
+            'queue_running_workers{type="job", name="other_job", process="0"}': "1x60",
+        },
+        quiet=12,
+        rings=16,
+        stopped=27,
+        labels={"type": "job", "name": "report_job"},
+    ),
+    Case(
+        "LongJobsNobodyWorks",  # for good
+        {**MEASURED, f"queue_running_workers{{{JOBS}}}": "1x3 stale"},
+        quiet=12,
+        rings=60,
+        stopped=66,
+        labels={"type": "job", "name": "report_job"},
+    ),
+    Case(
         "LongJobsFailed",
         {**MEASURED, f'queue_jobs_ended_total{{{JOBS}, end="failed"}}': "_x5 1x40"},
         quiet=4,
