@@ -42,6 +42,9 @@ class PlainClaim(Protocol):
     refused: frozenset[int]
     """Buckets that somebody else holds; none of their rows are in ``items``."""
 
+    locked: frozenset[int]
+    """Those of them that no worker holds: somebody has locked a row in them, an open transaction of the application perhaps."""
+
     exhausted: frozenset[int]
     """Granted buckets whose due rows are all in ``items``."""
 

@@ -232,6 +232,7 @@ class _ConnectedClaim:
         self.items: Sequence[Item] = inner.items
         self.refused = inner.refused
         self.exhausted = inner.exhausted
+        self.locked = inner.locked
         self.unreadable = inner.unreadable
         self.now = inner.now
         self.committed = False

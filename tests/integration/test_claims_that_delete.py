@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from boxengine.adapters.sql.connecting.cursors import Cursor
+from boxengine.adapters.sql.dialects import postgresql
 from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
 from boxengine.domain.box import Retention
 from boxengine.domain.item import Status
@@ -31,8 +32,9 @@ def harness(postgres_url: str) -> Iterator[SqlHarness]:
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_a_row_that_somebody_is_just_discarding_is_waited_for_and_not_claimed(
-    harness: SqlHarness, postgres_url: str, plain: bool
+    harness: SqlHarness, postgres_url: str, plain: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(postgresql, "PATIENCE", {"lock_timeout": f"{PATIENCE}s"})
     box = harness.make_box(retention=Retention(delivered=timedelta(0)))
     doomed, other = harness.insert(box), harness.insert(box)
 

@@ -78,6 +78,8 @@ def test_a_connection_that_handlers_have_used_stays(tmp_path: Path, impatient: s
                 watcher.wait_for_settled(number)
                 wait_until_idle_sessions_end(impatient)
             with psycopg.connect(impatient.replace("+psycopg", "")) as connection:
-                still = connection.execute("SELECT pid FROM pg_stat_activity WHERE pid = ANY(%s)", [processes]).fetchall()
+                still = connection.execute(
+                    "SELECT pid FROM pg_stat_activity WHERE pid = ANY(%s)", [processes]
+                ).fetchall()
         assert watcher.outages == []
     assert {pid for (pid,) in still} == set(processes)

@@ -52,6 +52,7 @@ class MemoryClaim:
             self.now: datetime = database.clock.now()
             self._granted = [bucket for bucket in buckets if (box.name, bucket) not in database.held_buckets]
             self.refused: frozenset[int] = frozenset(buckets).difference(self._granted)
+            self.locked = frozenset[int]()
             self.items: Sequence[Item]
             self.exhausted: frozenset[int]
             self.items, self.exhausted = self._within_bytes(*self._read(buckets, limit))

@@ -1,6 +1,9 @@
-"""What a batch means beyond its drain: retries to wake for, receivers that went away or came back, rows that are gone."""
+"""What a batch means beyond its drain: retries to wake for, receivers that went or came back, rows that are gone or locked."""
 
 from __future__ import annotations
+
+import threading
+from collections.abc import Collection
 
 from boxengine.domain.box import Box
 from boxengine.engine.delivering.gone import GoneRows
@@ -8,6 +11,7 @@ from boxengine.engine.delivering.sent import MIDDLEWARE
 from boxengine.engine.delivering.work import Report
 from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.running.outages import Outages
+from boxengine.errors import StoreConflict
 from boxengine.ports import Hold
 
 
@@ -21,6 +25,9 @@ class FollowUp:
         self._schedule = schedule
         self._outages = outages
         self._gone = gone
+        self._lock = threading.Lock()
+        self._locked: dict[str, frozenset[int]] = {}
+        """By box, the buckets that wait for somebody to unlock a row."""
 
     def first_batch(self, hold: Hold, report: Report) -> None:
         """The batch that shows which of the rows named by the hold's jobs are there."""
@@ -40,6 +47,28 @@ class FollowUp:
             self._outages.failed(_called(box, name), error, needed=True)
         for bucket, pause in report.next_due.items():
             self._schedule.wake(box.name, [bucket], within=pause.total_seconds(), prompt=False)
+        if report.locked or self._locked:
+            self._look_at_locks(box, report)
+
+    def _look_at_locks(self, box: Box, report: Report) -> None:
+        with self._lock:
+            before = self._locked.pop(box.name, frozenset())
+            now = (before | report.locked) - report.positions.keys() - report.exhausted
+            if now:
+                self._locked[box.name] = now
+        what = f"claiming locked rows of {box.name}"
+        if report.locked:
+            self._outages.failed(what, StoreConflict(_told_of_locks(report.locked)))
+        elif before and not now:
+            self._outages.worked(what)
+
+
+def _told_of_locks(buckets: Collection[int]) -> str:
+    names = ", ".join(map(str, sorted(buckets)))
+    which = f"bucket {names} waits" if len(buckets) == 1 else f"buckets {names} wait"
+    return (
+        f"another transaction has locked rows, so {which}; boxengine doctor finds transactions that are open for long"
+    )
 
 
 def _called(box: Box, name: str) -> str:

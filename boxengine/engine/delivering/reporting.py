@@ -54,6 +54,7 @@ def report(
         claimed=len(items),
         positions=read_on,
         refused=claim.refused,
+        locked=claim.locked,
         exhausted=exhausted,
         next_due=_next_due(box, items, settlement),
         progressed=bool(settlement) or not items or bool(skipped),

@@ -77,6 +77,8 @@ class Report:
     """By bucket, where to read on."""
     refused: frozenset[int] = frozenset()
     """Buckets that somebody else has locked."""
+    locked: frozenset[int] = frozenset()
+    """Those of them in which it is no worker that has, and only a row."""
     exhausted: frozenset[int] = frozenset()
     """Buckets in which nothing due is left."""
     next_due: Mapping[int, timedelta] = field(default_factory=dict)

@@ -19,8 +19,8 @@ trigger's RAISE EXCEPTION, limits such as the size of an index entry, and values
 MYSQL_REFUSALS = frozenset({1292, 1366, 1411, 1441, 1644, 3140, 3819, 4025})
 """The same for MySQL and MariaDB, by number: wrong moments and characters, a trigger's SIGNAL, no JSON, CHECK constraints."""
 
-CONFLICTS = frozenset({1205, 1213})
-"""MySQL and MariaDB: a lock wait that timed out, a deadlock."""
+CONFLICTS = frozenset({1205, 1213, 3572})
+"""MySQL and MariaDB: a lock wait that timed out, a deadlock, a lock that was not to be waited for."""
 LOCK_NOT_AVAILABLE = "55P03"
 CONFLICT_STATES = frozenset({"40001", "40P01", LOCK_NOT_AVAILABLE})
 """The same for PostgreSQL."""
@@ -29,7 +29,7 @@ _GONE = (
     "the server was restarted, it ended a connection that was silent for too long (wait_timeout), or it refused a packet over "
     "its max_allowed_packet: see the server's log, and raise the limit that it names"
 )
-_LOCKED = "somebody has locked the table, a migration perhaps; tried again"
+_LOCKED = "somebody has locked the table, a migration perhaps, or a row; tried again"
 _NO_TABLE = "boxengine db create makes the tables of the boxes"
 _NO_SERVER = "check database.url, and that the server runs"
 _NEXT_STEPS_BY_STATE = {LOCK_NOT_AVAILABLE: _LOCKED, _NO_SUCH_TABLE_STATE: _NO_TABLE}

@@ -48,6 +48,7 @@ class SqlPlainClaim:
         self.now = now
         self.items: Sequence[Item] = _items(rows, box, now)
         self.refused = frozenset(wanted).difference(granted)
+        self.locked = transaction.locked
         self.exhausted = exhausted
         self.unreadable: Mapping[int, str] = unreadable
 

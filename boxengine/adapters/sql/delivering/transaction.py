@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.adapters.sql.connecting.errors import blames_the_row, sentence
 from boxengine.adapters.sql.delivering.narrowing import Narrowing
-from boxengine.adapters.sql.dialects.base import BoxStatements, Taken
+from boxengine.adapters.sql.dialects.base import BoxStatements, Taken, without
 from boxengine.adapters.sql.shape.changes import tells_of_a_change
 from boxengine.domain.outcome import FailedAttempt, Settlement, Unrecorded
 
@@ -47,6 +47,8 @@ class ClaimTransaction:
         """The most payload bytes in one claim."""
         self.gone = 0
         """Rows that the claim has already deleted."""
+        self.locked = frozenset[int]()
+        """Buckets that the claim left out, because somebody else has locked one of their rows."""
         self._lent = False
 
     def claim(self, wanted: Mapping[int, int], limit: int) -> Taken:
@@ -142,7 +144,15 @@ class ClaimTransaction:
     def _taken(self, take: Callable[..., Taken], wanted: Mapping[int, int], limit: int) -> Taken:
         # A statement that fails halfway may have taken any of these locks.
         self._held = list(wanted)
-        taken = take(self.cursor, wanted, limit)
+        try:
+            taken = take(self.cursor, wanted, limit)
+        except self._errors as error:
+            if not self.statements.hit_a_lock(error):
+                raise
+            self._begin_again(wanted)
+            self.locked, limit = self.statements.beside_locked(self.cursor, wanted, limit)
+            self._begin_again(wanted)
+            taken = take(self.cursor, without(wanted, self.locked), limit)
         self._held, self.gone = taken.granted, len(taken.rows) if taken.gone else 0
         return taken
 
@@ -163,6 +173,11 @@ class ClaimTransaction:
         self.connection.rollback()
         # Also ends what the driver began without SQLAlchemy.
         self.connection.connection.rollback()
+
+    def _begin_again(self, wanted: Mapping[int, int]) -> None:
+        self._undo()
+        self._unlock()
+        self._held = list(wanted)
 
     def _commit_with_handlers(self) -> None:
         try:

@@ -28,6 +28,11 @@ class Behind(dict[int, int]):
     index entries behind."""
 
 
+def without(buckets: Mapping[int, int], left_out: Collection[int]) -> dict[int, int]:
+    """The other buckets, of the same kind."""
+    return type(buckets)((bucket, after) for bucket, after in buckets.items() if bucket not in left_out)  # type: ignore[call-arg, return-value]
+
+
 class Taken(NamedTuple):
     """What a claim got: its buckets and their due rows."""
 
@@ -44,6 +49,15 @@ class Taken(NamedTuple):
     """Rows that could not be read, by id, with the reason; ``rows`` has those of their values that could be decoded."""
     exhausted: frozenset[int] | None = None
     """Granted buckets with nothing else due; None: those that returned fewer rows than asked for."""
+
+
+class Beside(NamedTuple):
+    """What a claim may have while somebody else has locked rows."""
+
+    locked: frozenset[int]
+    """Buckets among whose next rows is a locked one."""
+    limit: int
+    """Rows that the claim of the other buckets may ask for, so that it reads no further than was looked."""
 
 
 class BoxStatements(Protocol):
@@ -87,6 +101,15 @@ class BoxStatements(Protocol):
 
     def claim_plain(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
         """The same for a plain claim, which allows the rows to be deleted as they are read."""
+
+    def hit_a_lock(self, error: Exception) -> bool:
+        """Whether a claim failed because somebody else has locked one of its rows."""
+
+    def beside_locked(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Beside:
+        """Where such rows are that stay locked for a while. Begins a transaction, which the caller undoes.
+
+        Args: those of the claim.
+        """
 
     def sizes(self, cursor: Cursor, ids: Sequence[int]) -> dict[int, int]:
         """Bytes of these rows' payloads, by id; those without a payload are left out."""

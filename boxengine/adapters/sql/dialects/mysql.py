@@ -19,7 +19,7 @@ from uuid import UUID
 
 from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.adapters.sql.connecting.writes import refusal
-from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Behind, Row, Taken
+from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Behind, Beside, Row, Taken
 from boxengine.adapters.sql.dialects.mysql_texts import NOW, MySqlTexts, same_key
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light
 from boxengine.adapters.sql.dialects.unreadable import EARLIEST, is_within_reach, legible, reason_of, without_values
@@ -33,6 +33,10 @@ _READ_ONLY = "@@global.read_only"
 _MOMENTS = 9
 """The position of the first moment in a row."""
 _SAVEPOINT = "boxengine_claim"
+_LOCKED = frozenset({1205, 3572})
+"""Somebody else has locked a row: MariaDB says so with the number of a wait that took too long, MySQL with one of its own."""
+_PATIENCE = 1
+"""Seconds for which a claim waits for such rows. Those who change a few rows are done sooner."""
 
 
 class MySqlStatements:
@@ -55,9 +59,8 @@ class MySqlStatements:
         self._ids = texts.pending({"id": "t.id"})
         self._lock_rows = (
             f"AS found STRAIGHT_JOIN {self._texts.by_id} ON t.id = found.id "
-            f"WHERE t.status = {Status.PENDING:d} FOR UPDATE"
+            f"WHERE t.status = {Status.PENDING:d} FOR UPDATE NOWAIT"
         )
-        self._deliver = texts.outcome()
 
     # ── the steps of a delivery ──────────────────────────────────────────────────────────────────────
 
@@ -92,6 +95,33 @@ class MySqlStatements:
 
     def claim_plain(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
         return self.claim(cursor, buckets, limit)  # a DELETE returns no rows here
+
+    def hit_a_lock(self, error: Exception) -> bool:
+        return next(iter(error.args), None) in _LOCKED
+
+    def beside_locked(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Beside:
+        granted, _ = self._take_locks(cursor, list(buckets))
+        share = max(1, limit // max(1, len(granted)))
+        held = {bucket: buckets[bucket] for bucket in granted}
+        bucket_of = {row.id: row.bucket for row in self.poll(cursor, held, share)} if held else {}
+        locked = frozenset[int]()
+        if bucket_of:
+            ids = list(bucket_of)
+            rows = f"SELECT t.id FROM {self._texts.by_id} WHERE t.id IN ({_places(ids)}) FOR UPDATE"
+            cursor.execute("SELECT @@SESSION.innodb_lock_wait_timeout")
+            (usual,) = cursor.fetchone()
+            cursor.execute("SET SESSION innodb_lock_wait_timeout = %s", (_PATIENCE,))
+            try:
+                cursor.execute(rows, ids)
+            except Exception as error:
+                if not self.hit_a_lock(error):
+                    raise
+                cursor.execute(f"{rows} SKIP LOCKED", ids)
+                free = {row_id for (row_id,) in cursor.fetchall()}
+                locked = frozenset(bucket for row_id, bucket in bucket_of.items() if row_id not in free)
+            finally:
+                cursor.execute("SET SESSION innodb_lock_wait_timeout = %s", (usual,))
+        return Beside(locked, share * (len(granted) - len(locked)))
 
     def sizes(self, cursor: Cursor, ids: Sequence[int]) -> dict[int, int]:
         column = self._table.payload
@@ -153,7 +183,7 @@ class MySqlStatements:
     def record(self, cursor: Cursor, settlement: Settlement) -> int:
         written = 0
         if settlement.delivered:
-            cursor.execute(self._deliver + f"({_places(settlement.delivered)})", settlement.delivered)
+            cursor.execute(*self._texts.deliver(settlement.delivered))
             written += cursor.rowcount
         if others := settlement.not_delivered:
             values: list[Any] = []

@@ -14,12 +14,13 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from psycopg import DataError, pq
+from psycopg.errors import LockNotAvailable
 
 from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.adapters.sql.connecting.own_settings import set_again
 from boxengine.adapters.sql.connecting.pooler import committing
 from boxengine.adapters.sql.connecting.round_trip import Answer, Step
-from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Row, Taken
+from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Beside, Row, Taken
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light, payload_of
 from boxengine.adapters.sql.dialects.postgresql_texts import PostgresTexts, still_pending
 from boxengine.adapters.sql.dialects.unreadable import EARLIEST, is_within_reach, legible, reason_of, without_values
@@ -43,6 +44,9 @@ ONE_PLAN = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "e
 """For a transaction with only boxengine's statements: planned once per connection, by index, whatever the table held then.
 Otherwise the server plans them again for each batch, half a millisecond, because it expects longer arrays."""
 
+PATIENCE = {"lock_timeout": "500ms"}
+"""How long a claim waits for rows that somebody else has locked. Those who change a few rows are done sooner."""
+
 
 class PostgresStatements:
     """The statements of one box's table on PostgreSQL through psycopg."""
@@ -62,7 +66,7 @@ class PostgresStatements:
         # A claim's two statements travel together, so the first hands its result to the second inside the server.
         held = "current_setting('boxengine.held')::int[]"
         share, of = f"greatest(1, %s / greatest(1, cardinality({held})))", f"WHERE held.bucket = ANY({held})"
-        self._read = texts.pending(texts.item_columns(), share=share, suffix="FOR UPDATE OF t", of=of)
+        self._read = texts.pending(texts.item_columns(), share=share, suffix="FOR UPDATE OF t NOWAIT", of=of)
         # The condition is tested again: somebody else may have changed a row since the inner query found it.
         self._remove = (
             f"DELETE FROM {self._table.name} AS t WHERE t.id = ANY(ARRAY({texts.pending('t.id', share=share, of=of)})) "
@@ -73,7 +77,10 @@ class PostgresStatements:
         lock_alone = texts.take_locks(ONE_PLAN)
         self._claiming = Step(self._lock, self._read)
         self._claiming_alone = Step(lock_alone, self._read)
-        self._claiming_removed = Step(lock_alone, f"SAVEPOINT {_SAVEPOINT}", self._remove)
+        # A DELETE always waits.
+        lock_patient = texts.take_locks({**ONE_PLAN, **PATIENCE})
+        self._claiming_removed = Step(lock_patient, f"SAVEPOINT {_SAVEPOINT}", self._remove)
+        self._looking = Step(self._lock, texts.pending("t.id, t.bucket", share=share, of=of))
         self._later = texts.later_delivered()
         self._waiting = texts.longest_waiting()
         self._deliver, self._fail = texts.outcomes()
@@ -123,6 +130,29 @@ class PostgresStatements:
             cursor.execute(self._read, (wanted, _array(buckets.values()), limit))
             (rows, unreadable), remove = self._fetch(cursor, now), False
         return Taken(granted, now, max(1, limit // max(1, len(granted))), rows, remove, unreadable)
+
+    def hit_a_lock(self, error: Exception) -> bool:
+        return isinstance(error, LockNotAvailable)
+
+    def beside_locked(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Beside:
+        wanted = _array(buckets)
+        locks, found = self._looking.run(
+            cursor, (self._idle_timeout, wanted, self._space), (wanted, _array(buckets.values()), limit)
+        )
+        granted = len(locks.fetchone()[0])
+        bucket_of: dict[int, int] = dict(found.fetchall())
+        rows = f"SELECT id FROM {self._table.name} WHERE id = ANY(%s::bigint[]) ORDER BY id FOR UPDATE"
+        cursor.execute(f"SAVEPOINT {_SAVEPOINT}")
+        locked = frozenset[int]()
+        try:
+            cursor.execute("SELECT set_config('lock_timeout', %s, true)", (PATIENCE["lock_timeout"],))
+            cursor.execute(rows, (_array(bucket_of),))
+        except LockNotAvailable:
+            cursor.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
+            cursor.execute(f"{rows} SKIP LOCKED", (_array(bucket_of),))
+            free = {row_id for (row_id,) in cursor.fetchall()}
+            locked = frozenset(bucket for row_id, bucket in bucket_of.items() if row_id not in free)
+        return Beside(locked, max(1, limit // max(1, granted)) * (granted - len(locked)))
 
     def _fetch(self, cursor: Cursor | Answer, now: datetime) -> tuple[list[Row], dict[int, str]]:
         try:

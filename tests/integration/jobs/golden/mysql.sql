@@ -583,25 +583,31 @@ VALUES (%(job_id)s, %(kind)s, %(payload)s);
 -- work: statistics
 SET SESSION idle_transaction_timeout = 10;
 SELECT count(*) AS count_1
-FROM report_jobs
-WHERE report_jobs.status = 'queued'
-  AND report_jobs.waits = 0;
-SELECT count(*) AS count_1
-FROM report_jobs
-WHERE report_jobs.status = 'queued'
-  AND report_jobs.waits = 1;
-SELECT count(*) AS count_1
-FROM report_jobs
-WHERE report_jobs.status = 'queued'
-  AND report_jobs.waits = 2;
-SELECT count(*) AS count_1
 FROM
   (SELECT DISTINCT report_jobs_after.job_id AS job_id
    FROM report_jobs_after
    WHERE report_jobs_after.waiting = %(waiting_1)s) AS anon_1;
 SELECT count(*) AS count_1
 FROM report_jobs
+WHERE report_jobs.status = 'queued'
+  AND report_jobs.waits = 0;
+SELECT count(*) AS count_1
+FROM report_jobs
+WHERE report_jobs.status = 'queued'
+  AND report_jobs.waits = 1
+  AND report_jobs.available_at <= (utc_timestamp(6));
+SELECT count(*) AS count_1
+FROM report_jobs
+WHERE report_jobs.status = 'queued'
+  AND report_jobs.waits = 1
+  AND report_jobs.available_at > (utc_timestamp(6));
+SELECT count(*) AS count_1
+FROM report_jobs
 WHERE report_jobs.status = 'running';
+SELECT count(*) AS count_1
+FROM report_jobs
+WHERE report_jobs.status = 'queued'
+  AND report_jobs.waits = 2;
 SELECT anon_1.status,
        count(*) AS count_1
 FROM

@@ -903,25 +903,31 @@ VALUES (%(job_id)s::BIGINT, %(kind)s::VARCHAR, %(payload)s::JSONB) RETURNING rep
 -- work: statistics
 SET LOCAL idle_in_transaction_session_timeout = 10000;
 SELECT count(*) AS count_1
-FROM report_jobs
-WHERE report_jobs.status = 'queued'
-  AND report_jobs.waits = 0;
-SELECT count(*) AS count_1
-FROM report_jobs
-WHERE report_jobs.status = 'queued'
-  AND report_jobs.waits = 1;
-SELECT count(*) AS count_1
-FROM report_jobs
-WHERE report_jobs.status = 'queued'
-  AND report_jobs.waits = 2;
-SELECT count(*) AS count_1
 FROM
   (SELECT DISTINCT report_jobs_after.job_id AS job_id
    FROM report_jobs_after
    WHERE report_jobs_after.waiting = %(waiting_1)s::SMALLINT) AS anon_1;
 SELECT count(*) AS count_1
 FROM report_jobs
+WHERE report_jobs.status = 'queued'
+  AND report_jobs.waits = 0;
+SELECT count(*) AS count_1
+FROM report_jobs
+WHERE report_jobs.status = 'queued'
+  AND report_jobs.waits = 1
+  AND report_jobs.available_at <= now();
+SELECT count(*) AS count_1
+FROM report_jobs
+WHERE report_jobs.status = 'queued'
+  AND report_jobs.waits = 1
+  AND report_jobs.available_at > now();
+SELECT count(*) AS count_1
+FROM report_jobs
 WHERE report_jobs.status = 'running';
+SELECT count(*) AS count_1
+FROM report_jobs
+WHERE report_jobs.status = 'queued'
+  AND report_jobs.waits = 2;
 SELECT anon_1.status,
        count(*) AS count_1
 FROM

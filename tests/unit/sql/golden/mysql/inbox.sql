@@ -149,7 +149,7 @@ STRAIGHT_JOIN shop.order_inbox_items AS t
 FORCE INDEX (PRIMARY) ON t.id = found.id
 WHERE t.status = 0
   FOR
-  UPDATE;
+  UPDATE NOWAIT;
 
 -- deliver: plain claim
 SELECT UTC_TIMESTAMP(6), @@global.read_only,
@@ -199,7 +199,7 @@ STRAIGHT_JOIN shop.order_inbox_items AS t
 FORCE INDEX (PRIMARY) ON t.id = found.id
 WHERE t.status = 0
   FOR
-  UPDATE;
+  UPDATE NOWAIT;
 
 -- deliver: claim, behind bounds
 SELECT UTC_TIMESTAMP(6), @@global.read_only,
@@ -258,7 +258,7 @@ STRAIGHT_JOIN shop.order_inbox_items AS t
 FORCE INDEX (PRIMARY) ON t.id = found.id
 WHERE t.status = 0
   FOR
-  UPDATE;
+  UPDATE NOWAIT;
 
 -- deliver: sizes of payloads
 SELECT t.id,

@@ -110,7 +110,7 @@ CROSS JOIN LATERAL
    ORDER BY t.bucket,
             t.id
    LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[])))
-   FOR UPDATE OF t) AS i
+   FOR UPDATE OF t NOWAIT) AS i
 WHERE held.bucket = ANY(current_setting('boxengine.held')::int[]);
 
 -- deliver: plain claim
@@ -120,6 +120,7 @@ SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted,
        set_config('plan_cache_mode', 'force_generic_plan', true),
        set_config('enable_seqscan', 'off', true),
        set_config('enable_bitmapscan', 'off', true),
+       set_config('lock_timeout', '500ms', true),
        set_config('idle_in_transaction_session_timeout', %s, true)
 FROM unnest(%s::int[]) AS wanted(bucket)
 WHERE pg_try_advisory_xact_lock(%s, wanted.bucket);

@@ -110,7 +110,7 @@ CROSS JOIN LATERAL
    ORDER BY t.bucket,
             t.id
    LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[])))
-   FOR UPDATE OF t) AS i
+   FOR UPDATE OF t NOWAIT) AS i
 WHERE held.bucket = ANY(current_setting('boxengine.held')::int[]);
 
 -- deliver: plain claim
@@ -152,7 +152,7 @@ CROSS JOIN LATERAL
    ORDER BY t.bucket,
             t.id
    LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[])))
-   FOR UPDATE OF t) AS i
+   FOR UPDATE OF t NOWAIT) AS i
 WHERE held.bucket = ANY(current_setting('boxengine.held')::int[]);
 
 -- deliver: sizes of payloads

@@ -589,7 +589,7 @@ CROSS JOIN LATERAL
    ORDER BY t.bucket,
             t.id
    LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[])))
-   FOR UPDATE OF t) AS i
+   FOR UPDATE OF t NOWAIT) AS i
 WHERE held.bucket = ANY(current_setting('boxengine.held')::int[]);
 SELECT held.bucket, (min(i.id) FILTER (
                                        WHERE NOT i.late)), max(i.id),
