@@ -48,7 +48,7 @@ NOT_ON_MARIADB: Mapping[str, str] = {
 ON_PARTITIONS: Mapping[str, Fault] = partitions.FAULTS
 """Faults that only logs with partitions have."""
 NOT_ON_A_LOG: Mapping[str, str] = {
-    "deadlocks": "an application has no reason to update rows of a log, and nothing pending stands elsewhere",
+    "locked-rows": "an application has no reason to update rows of a log, and nothing pending stands elsewhere",
     "two-versions": "versions before 0.2.0 know no log",
     "ddl": "the side table must be able to take every column of the log, so both are altered together, while no worker runs",
 }

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pymysql
 from sqlalchemy import Connection
-from sqlalchemy.exc import OperationalError
 
 from tests.chaos.database import WORKER
 from tests.chaos.fault import Fault
 from tests.chaos.scene import Scene
 from tests.chaos.stage import ORDERS, Stage
-from tests.eventually import eventually
-
-_DEADLOCKS_PER_INJECTION = 3
-_DEADLOCK = 1213
 
 # A trigger for every row that is written does what the only row of chaos_mode says: nothing, dawdle, or refuse.
 _MODE = """
@@ -98,50 +91,6 @@ def _fill_the_disk(stage: Stage) -> None:
     stage.wait_for_recovery()
 
 
-def _deadlock(stage: Stage) -> None:
-    """The application goes over pending rows from the last to the first, the workers from the first to the last."""
-    stage.wait_for_work()
-    enough, deadlocks = threading.Event(), itertools.count(1)
-    application = [
-        threading.Thread(target=_update_backwards, args=(stage, box, deadlocks, enough), name=f"chaos: {box}")
-        for box in ORDERS
-    ]
-    with stage.injecting():
-        for thread in application:
-            thread.start()
-        try:
-            eventually(enough.is_set, patience=30, what=f"{_DEADLOCKS_PER_INJECTION} deadlocks")
-        finally:
-            enough.set()
-            for thread in application:
-                thread.join()
-    stage.wait_for_recovery()
-
-
-def _update_backwards(stage: Stage, box: str, deadlocks: Iterator[int], enough: threading.Event) -> None:
-    pending = f"SELECT id FROM {box}s WHERE status = 0 ORDER BY id DESC LIMIT 30"
-    with stage.session() as connection:
-        while not enough.is_set():
-            ids = [row[0] for row in connection.exec_driver_sql(pending)]
-            connection.exec_driver_sql("START TRANSACTION")
-            try:
-                for id_ in ids:
-                    connection.exec_driver_sql(
-                        f"UPDATE {box}s SET options = '{{}}' WHERE id = %s AND status = 0", (id_,)
-                    )
-                    enough.wait(0.002)
-                connection.exec_driver_sql("COMMIT")
-            except OperationalError as error:
-                connection.exec_driver_sql("ROLLBACK")
-                if _is_deadlock(error) and next(deadlocks) >= _DEADLOCKS_PER_INJECTION:
-                    enough.set()
-            enough.wait(0.01)
-
-
-def _is_deadlock(error: OperationalError) -> bool:
-    return isinstance(error.orig, pymysql.Error) and error.orig.args[0] == _DEADLOCK
-
-
 def _look_for_long(stage: Stage) -> None:
     """A report reads from one snapshot, and another transaction keeps pending rows locked."""
     stage.wait_for_work()
@@ -187,6 +136,5 @@ FAULTS = {
     "kill-connections": Fault(inject=kill_connections, times=10, repeats=True, note="KILL USER"),
     "statement-timeout": Fault(inject=_time_out, times=5, repeats=True, around=_with_mode, note="max_statement_time"),
     "disk-full": Fault(inject=_fill_the_disk, times=4, repeats=True, around=_with_mode, note="error 1021, read_only"),
-    "deadlocks": Fault(inject=_deadlock, times=5, repeats=True, note="MariaDB chooses the victim: a worker, too"),
     "long-transaction": Fault(inject=_look_for_long, times=4, note="a snapshot, and locks on pending rows"),
 }

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
 from psycopg import sql
-from psycopg.errors import DeadlockDetected
 
 from tests.chaos.fault import Fault
 from tests.chaos.scene import Scene
-from tests.chaos.stage import ORDERS, Stage
-from tests.eventually import eventually
-
-_DEADLOCKS_PER_INJECTION = 3
+from tests.chaos.stage import Stage
 
 # A trigger on every box's table does what the only row of chaos_mode says: nothing, dawdle, or refuse to write.
 _MODE = """
@@ -94,49 +88,6 @@ def _fill_the_disk(stage: Stage) -> None:
 
 
 @contextmanager
-def _quick_to_see_deadlocks(stage: Stage) -> Iterator[None]:
-    with _setting(stage, "deadlock_timeout", "50ms"):
-        yield
-
-
-def _deadlock(stage: Stage) -> None:
-    """The application goes over pending rows from the last to the first, the workers from the first to the last."""
-    stage.wait_for_work()
-    enough, deadlocks = threading.Event(), itertools.count(1)
-    application = [
-        threading.Thread(target=_update_backwards, args=(stage, box, deadlocks, enough), name=f"chaos: {box}")
-        for box in ORDERS
-    ]
-    with stage.injecting():
-        for thread in application:
-            thread.start()
-        try:
-            eventually(enough.is_set, patience=30, what=f"{_DEADLOCKS_PER_INJECTION} deadlocks")
-        finally:
-            enough.set()
-            for thread in application:
-                thread.join()
-    stage.wait_for_recovery()
-
-
-def _update_backwards(stage: Stage, box: str, deadlocks: Iterator[int], enough: threading.Event) -> None:
-    update = f"UPDATE {box}s SET options = '{{}}' WHERE id = %s AND status = 0".encode()
-    pending = f"SELECT id FROM {box}s WHERE status = 0 ORDER BY id DESC LIMIT 30".encode()
-    with stage.sql() as connection:
-        while not enough.is_set():
-            ids = [row[0] for row in connection.execute(pending)]
-            try:
-                with connection.transaction():
-                    for id_ in ids:
-                        connection.execute(update, (id_,))
-                        enough.wait(0.002)
-            except DeadlockDetected:
-                if next(deadlocks) >= _DEADLOCKS_PER_INJECTION:
-                    enough.set()
-            enough.wait(0.01)
-
-
-@contextmanager
 def _mode(stage: Stage, mode: str) -> Iterator[None]:
     with stage.sql() as connection:
         connection.execute("UPDATE chaos_mode SET mode = %s", (mode,))
@@ -169,5 +120,4 @@ FAULTS = {
     "terminate-connections": Fault(inject=terminate, times=10, repeats=True),
     "statement-timeout": Fault(inject=_time_out, times=5, repeats=True, around=_with_mode),
     "disk-full": Fault(inject=_fill_the_disk, times=4, repeats=True, around=_with_mode),
-    "deadlocks": Fault(inject=_deadlock, times=5, around=_quick_to_see_deadlocks),
 }

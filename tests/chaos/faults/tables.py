@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,6 +18,9 @@ from tests.chaos.stage import ORDERS, PLAIN, Stage
 _BUCKET = 5
 _FUZZING = 5.0
 """Seconds of random writes."""
+_CHANGES = 3
+"""Transactions that change pending rows, one after the other."""
+_CHANGED_AT_ONCE = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +138,27 @@ def _insert_hostile(connection: Connection, columns: Mapping[str, str]) -> int:
     return id_
 
 
+def _lock_rows(stage: Stage) -> None:
+    """The application changes pending rows, from the last to the first, and takes its time to commit."""
+    stage.wait_for_work()
+    with stage.injecting(), ThreadPoolExecutor(len(ORDERS)) as application:
+        for changing in [application.submit(_change_backwards, stage, box) for box in ORDERS]:
+            changing.result()  # no transaction of the application's is aborted for a worker's sake
+    stage.wait_for_recovery()
+
+
+def _change_backwards(stage: Stage, box: str) -> None:
+    pending = f"SELECT id FROM {box}s WHERE status = 0 ORDER BY id DESC LIMIT {_CHANGED_AT_ONCE}"
+    with stage.session() as connection:
+        for _ in range(_CHANGES):
+            ids = connection.exec_driver_sql(pending).scalars().all()
+            connection.exec_driver_sql("START TRANSACTION")
+            for id_ in ids:
+                connection.exec_driver_sql(f"UPDATE {box}s SET options = '{{}}' WHERE id = %s AND status = 0", (id_,))
+            stage.pause(0.5, 3.0)
+            connection.exec_driver_sql("COMMIT")
+
+
 def _fuzz(speech: _Speech, stage: Stage) -> None:
     """Another application writes into the tables whatever its columns take."""
     until = time.monotonic() + _FUZZING
@@ -186,6 +211,9 @@ def _faults(speech: _Speech, *, hostile: str) -> Mapping[str, Fault]:
             times=6,
             repeats=True,
             note="columns changed, dropped and added under the workers",
+        ),
+        "locked-rows": Fault(
+            inject=_lock_rows, times=5, note="30 pending rows of each box, for 0.5 to 3 s, three times"
         ),
         "hostile-rows": Fault(inject=partial(_write_hostile_rows, speech), times=3, note=hostile),
         "random-sql": Fault(

@@ -104,24 +104,36 @@ class MySqlStatements:
         share = max(1, limit // max(1, len(granted)))
         held = {bucket: buckets[bucket] for bucket in granted}
         bucket_of = {row.id: row.bucket for row in self.poll(cursor, held, share)} if held else {}
+        first = min(self._locked(cursor, bucket_of), default=None)
         locked = frozenset[int]()
-        if bucket_of:
-            ids = list(bucket_of)
-            rows = f"SELECT t.id FROM {self._texts.by_id} WHERE t.id IN ({_places(ids)}) FOR UPDATE"
-            cursor.execute("SELECT @@SESSION.innodb_lock_wait_timeout")
-            (usual,) = cursor.fetchone()
-            cursor.execute("SET SESSION innodb_lock_wait_timeout = %s", (_PATIENCE,))
-            try:
-                cursor.execute(rows, ids)
-            except Exception as error:
-                if not self.hit_a_lock(error):
-                    raise
-                cursor.execute(f"{rows} SKIP LOCKED", ids)
-                free = {row_id for (row_id,) in cursor.fetchall()}
-                locked = frozenset(bucket for row_id, bucket in bucket_of.items() if row_id not in free)
-            finally:
-                cursor.execute("SET SESSION innodb_lock_wait_timeout = %s", (usual,))
+        if first is not None:
+            self._wait_for(cursor, first)
+            locked = frozenset(bucket_of[row_id] for row_id in self._locked(cursor, bucket_of))
         return Beside(locked, share * (len(granted) - len(locked)))
+
+    def _locked(self, cursor: Cursor, ids: Collection[int]) -> set[int]:
+        """Those of the rows that others have locked."""
+        free = set[int]()
+        if ids:
+            text = f"SELECT t.id FROM {self._texts.by_id} WHERE t.id IN ({_places(ids)}) FOR UPDATE SKIP LOCKED"
+            cursor.execute(text, list(ids))
+            free = {row_id for (row_id,) in cursor.fetchall()}
+            cursor.execute("ROLLBACK")
+        return set(ids) - free
+
+    def _wait_for(self, cursor: Cursor, row_id: int) -> None:
+        """For a while. Nothing is locked meanwhile, so no deadlock aborts a transaction of the application's."""
+        cursor.execute("SELECT @@SESSION.innodb_lock_wait_timeout")
+        (usual,) = cursor.fetchone()
+        cursor.execute("SET SESSION innodb_lock_wait_timeout = %s", (_PATIENCE,))
+        try:
+            cursor.execute(f"SELECT t.id FROM {self._texts.by_id} WHERE t.id = %s FOR UPDATE", (row_id,))
+        except Exception as error:
+            if not self.hit_a_lock(error):
+                raise
+        finally:
+            cursor.execute("ROLLBACK")
+            cursor.execute("SET SESSION innodb_lock_wait_timeout = %s", (usual,))
 
     def sizes(self, cursor: Cursor, ids: Sequence[int]) -> dict[int, int]:
         column = self._table.payload
@@ -354,7 +366,7 @@ def _canonical(uuid: Any) -> str:
             return str(UUID(str(uuid)))
 
 
-def _places(values: Sequence[Any]) -> str:
+def _places(values: Collection[Any]) -> str:
     return ", ".join(["%s"] * len(values))
 
 

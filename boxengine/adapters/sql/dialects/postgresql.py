@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -141,18 +142,29 @@ class PostgresStatements:
         )
         granted = len(locks.fetchone()[0])
         bucket_of: dict[int, int] = dict(found.fetchall())
-        rows = f"SELECT id FROM {self._table.name} WHERE id = ANY(%s::bigint[]) ORDER BY id FOR UPDATE"
         cursor.execute(f"SAVEPOINT {_SAVEPOINT}")
+        first = min(self._locked(cursor, bucket_of), default=None)
         locked = frozenset[int]()
-        try:
-            cursor.execute("SELECT set_config('lock_timeout', %s, true)", (PATIENCE["lock_timeout"],))
-            cursor.execute(rows, (_array(bucket_of),))
-        except LockNotAvailable:
-            cursor.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
-            cursor.execute(f"{rows} SKIP LOCKED", (_array(bucket_of),))
-            free = {row_id for (row_id,) in cursor.fetchall()}
-            locked = frozenset(bucket for row_id, bucket in bucket_of.items() if row_id not in free)
+        if first is not None:
+            self._wait_for(cursor, first)
+            locked = frozenset(bucket_of[row_id] for row_id in self._locked(cursor, bucket_of))
         return Beside(locked, max(1, limit // max(1, granted)) * (granted - len(locked)))
+
+    def _locked(self, cursor: Cursor, ids: Collection[int]) -> set[int]:
+        """Those of the rows that others have locked."""
+        cursor.execute(
+            f"SELECT id FROM {self._table.name} WHERE id = ANY(%s::bigint[]) FOR UPDATE SKIP LOCKED", (_array(ids),)
+        )
+        free = {row_id for (row_id,) in cursor.fetchall()}
+        self.bring_back(cursor)
+        return set(ids) - free
+
+    def _wait_for(self, cursor: Cursor, row_id: int) -> None:
+        """For a while. Nothing is locked meanwhile, so no deadlock aborts a transaction of the application's."""
+        with suppress(LockNotAvailable):
+            cursor.execute("SELECT set_config('lock_timeout', %s, true)", (PATIENCE["lock_timeout"],))
+            cursor.execute(f"SELECT id FROM {self._table.name} WHERE id = %s FOR UPDATE", (row_id,))
+        self.bring_back(cursor)
 
     def _fetch(self, cursor: Cursor | Answer, now: datetime) -> tuple[list[Row], dict[int, str]]:
         try:
