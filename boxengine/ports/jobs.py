@@ -85,8 +85,12 @@ class JobStore(Protocol):
     def unit(self, box: JobBox, job: ClaimedJob) -> JobUnit:
         """The session of one attempt; costs nothing before it is used."""
 
-    def beat(self, box: JobBox, beats: Sequence[Beat]) -> Mapping[int, bool]:
-        """Prolongs the leases, all at once. Returns by id whether the job is to be canceled; a missing id is no longer held."""
+    def beat(self, box: JobBox, beats: Sequence[Beat]) -> Mapping[int, bool | None]:
+        """Prolongs the leases, all at once.
+
+        Returns by id whether the job is to be canceled; None: somebody has locked its row, and its lease is as long as it was.
+        A missing id is no longer held.
+        """
 
     def give_back(self, box: JobBox, held: Sequence[Held]) -> None:
         """Returns jobs to the queue that were claimed but not begun. Those that are to be canceled end as canceled."""

@@ -57,10 +57,14 @@ class Keeper:
             # Short leases would run out during a long pause.
             return timedelta(seconds=min(self._timing.watch, self._pause_after_outage(error)))
         self._worked()
-        for run in runs:
+        for run, beat in zip(runs, beats, strict=True):
             if run.job.id not in answer:
                 run.lose()
+                continue
+            canceled = answer[run.job.id]
+            if canceled is None:
+                run.not_sent(beat)
             else:
                 run.prolonged(sent)
-                run.canceled = run.canceled or answer[run.job.id]
+                run.canceled = run.canceled or canceled
         return timedelta(seconds=self._timing.watch)

@@ -308,6 +308,25 @@ def test_one_lost_heartbeat_is_no_death(monkeypatch: pytest.MonkeyPatch) -> None
     assert crew.jobs.reap(BOX).requeued == ()
 
 
+def test_a_job_whose_row_somebody_has_locked_keeps_its_lease_and_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = Crew(lambda job: None)
+    job_id = crew.create(lease_ttl=timedelta(seconds=12))
+    crew.claimer.turn()
+    (run,) = crew.runs.all()
+    run.tell({"done": 1})
+    crew.pass_time(4)
+    with monkeypatch.context() as patch:
+        patch.setattr(crew.jobs, "beat", lambda *_: {job_id: None})
+        crew.keeper.turn()
+    run.demand()
+    assert crew.row().progress is None
+    crew.pass_time(4)
+    crew.keeper.turn()
+    crew.pass_time(4)
+    run.demand()
+    assert crew.row().progress == {"done": 1}
+
+
 def test_a_worker_that_was_suspended_beyond_its_lease_writes_nothing_and_learns_of_it() -> None:
     def handler(job: Job[Any]) -> None:
         job.session.append("of the zombie")

@@ -91,7 +91,7 @@ class SqlJobs:
         tables = self._tables_of(box)
         return SqlUnit(self.engine, tables.rows, job, tables.ends)
 
-    def beat(self, box: JobBox, beats: Sequence[Beat]) -> Mapping[int, bool]:
+    def beat(self, box: JobBox, beats: Sequence[Beat]) -> Mapping[int, bool | None]:
         with single(self.engine) as connection:
             return writes.beat(connection, self.rows(box), beats)
 

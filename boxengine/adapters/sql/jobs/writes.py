@@ -12,8 +12,8 @@ from boxengine.adapters.sql.jobs.rows import JobRows
 from boxengine.domain.jobs import Beat, EventKind, Held, JobState
 
 
-def beat(connection: Connection, rows: JobRows, beats: Sequence[Beat]) -> dict[int, bool]:
-    """Prolongs these leases. Returns, by id, whether each job that is still held is to be canceled."""
+def beat(connection: Connection, rows: JobRows, beats: Sequence[Beat]) -> dict[int, bool | None]:
+    """See ``JobStore``. It waits for no row that somebody has locked, or the leases of the other jobs would run out."""
     jobs = rows.jobs.c
     values: dict[str, Any] = {"heartbeat_at": clock_now(), "lease_expires_at": later(jobs.lease_ttl)}
     told = {each.held.id: each.progress for each in beats if each.progress is not None}
@@ -22,15 +22,19 @@ def beat(connection: Connection, rows: JobRows, beats: Sequence[Beat]) -> dict[i
         values["progress"] = case(new, value=jobs.id, else_=jobs.progress)
     asked = (jobs.id, jobs.cancel_requested)
     if connection.dialect.update_returning:
-        # Locked in the order of their ids, as where their ends are recorded, so that neither waits for the other.
         held = rows.held([each.held for each in beats])
-        locked = select(jobs.id).where(held).order_by(jobs.id).with_for_update(key_share=True).cte("locked")
+        locked = select(jobs.id).where(held).with_for_update(key_share=True, skip_locked=True).cte("locked")
         which = jobs.id == func.any(func.array(select(locked.c.id).scalar_subquery()))
         found = connection.execute(update(rows.jobs).where(which).values(values).returning(*asked)).all()
     else:
-        found = connection.execute(rows.locked([each.held for each in beats], *asked)).all()
+        query = rows.locked([each.held for each in beats], *asked).with_for_update(skip_locked=True)
+        found = connection.execute(query).all()
         connection.execute(update(rows.jobs).where(jobs.id.in_([job_id for job_id, _ in found])).values(values))
-    return {job_id: bool(cancel) for job_id, cancel in found}
+    answer: dict[int, bool | None] = {job_id: bool(cancel) for job_id, cancel in found}
+    others = [each.held for each in beats if each.held.id not in answer]
+    if others:
+        answer |= dict.fromkeys(connection.scalars(rows.by_id(select(jobs.id).where(rows.held(others)))))
+    return answer
 
 
 def checkpoint(connection: Connection, rows: JobRows, held: Held, state: Any) -> bool:

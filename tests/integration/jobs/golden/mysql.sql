@@ -131,7 +131,7 @@ WHERE report_jobs.status = 'running'
                                                   %(param_1_2_2)s))
 ORDER BY report_jobs.id
 FOR
-UPDATE;
+UPDATE SKIP LOCKED;
 UPDATE report_jobs
 SET lease_expires_at=(utc_timestamp(6) + INTERVAL (report_jobs.lease_ttl) SECOND),
     heartbeat_at=utc_timestamp(6),

@@ -325,8 +325,8 @@ WITH locked AS
           report_jobs.token) IN ((%(param_3_1_1)s,
                                   %(param_3_1_2)s), (%(param_3_2_1)s,
                                                      %(param_3_2_2)s))
-   ORDER BY report_jobs.id
-   FOR NO KEY UPDATE)
+     FOR NO KEY
+     UPDATE SKIP LOCKED)
 UPDATE report_jobs
 SET lease_expires_at=(clock_timestamp() + report_jobs.lease_ttl * interval '1 second'),
     heartbeat_at=clock_timestamp(),
