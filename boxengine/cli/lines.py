@@ -14,7 +14,6 @@ from boxengine.errors import InvalidItem
 
 LONGEST_LINE = 64 << 20
 """Bytes; more than any payload column can hold."""
-LONGEST_NAME = 255
 LONGEST_TIME = 1e9
 """Seconds; 31 years."""
 
@@ -103,8 +102,6 @@ def _name(name: str, value: Any) -> str:
         value = str(value)
     if not isinstance(value, str):
         raise InvalidItem(f"{name} must be text or a whole number")
-    if len(value) > LONGEST_NAME:
-        raise InvalidItem(f"{name} has {len(value)} characters; {LONGEST_NAME} are the most")
     unstorable = UNSTORABLE.search(value)
     if unstorable:
         raise InvalidItem(f"{name} holds the character U+{ord(unstorable[0]):04X}, which is no text")

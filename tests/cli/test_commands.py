@@ -178,6 +178,15 @@ def test_skip_bad_leaves_bad_lines_out_and_goes_on(ready: Project) -> None:
     assert ready.counts() == {0: 2}
 
 
+def test_names_may_be_as_long_as_the_table_takes_them(ready: Project) -> None:
+    ready.execute("ALTER TABLE order_outbox_items ALTER COLUMN event_key TYPE varchar(300)")
+    lines = "\n".join(json.dumps({"event_key": "k" * length, "payload": "x"}) for length in (300, 301))
+    said = ready.run("create", "order_outbox_item", "--jsonl", "-", "--skip-bad", stdin=lines.encode())
+    assert said == "1 item written to order_outbox_item, 1 bad line left out\n"
+    assert "line 2" in ready.errors
+    assert "301 characters" in ready.errors
+
+
 @contextmanager
 def creating(project: Project, lines: int) -> Iterator[subprocess.Popen[bytes]]:
     """``boxengine create`` that has got so many lines, and may get more."""
