@@ -109,6 +109,24 @@ def test_a_bucket_held_through_one_client_is_refused_to_another_until_the_transa
     other.close()
 
 
+@pytest.mark.parametrize("at_once", [False, True], ids=["kept", "deleted"])
+def test_a_locked_row_holds_back_its_own_bucket_alone(
+    make_rig: MakeRig, server: psycopg.Connection[Any], at_once: bool
+) -> None:
+    retention = {"retention_delivered_items": "PT0S"} if at_once else {}
+    rig = make_rig(outbox_items={BOX: {"bucket_size": 4, **retention}})
+    receiver = Receiver()
+    rig.carry(receiver)
+    ids = [rig.insert(bucket=bucket, event_key=str(bucket)) for bucket in range(4)]
+    with rig.worker() as watcher:
+        with server.transaction():
+            server.execute(f"UPDATE {rig.box(BOX).table} SET event_key = event_key WHERE id = {ids[0]}".encode())
+            later = [rig.insert(bucket=bucket, event_key=str(bucket)) for bucket in range(4)]
+            watcher.wait_for(lambda: {*ids[1:], *later[1:]} <= {*receiver.ids})
+        watcher.wait_for_settled(8)
+    assert receiver.by_key["0"] == [ids[0], later[0]]
+
+
 def test_nothing_of_a_worker_stays_with_the_pooled_connections(
     make_rig: MakeRig, server: psycopg.Connection[Any]
 ) -> None:
