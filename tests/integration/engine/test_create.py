@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
+from enum import StrEnum
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import Enum, select
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from boxengine import BatchAttributes, ItemAttributes
+from boxengine import BatchAttributes, ItemAttributes, OutboxItem
 from boxengine.domain import partitioning
 from boxengine.errors import InvalidItem
 from tests.integration.engine.models import Base, Order, OrderOutboxItem, PaymentMessage
@@ -273,6 +274,38 @@ def test_a_name_is_held_against_the_column_as_the_owner_of_the_table_has_made_it
             rig.boxes.create_outbox_item(connection, BOX, event_key=1, payload=b"", event_name="n" * 21)
         rig.boxes.create_outbox_item(connection, BOX, event_key=1, payload=b"", event_name="n" * 20)
     assert [row.event_name for row in rig.rows().values()] == ["n" * 20]
+
+
+class EventName(StrEnum):
+    """Stored by its names, which are shorter than its texts."""
+
+    PAID = "the_order_was_paid"
+
+
+class Named(DeclarativeBase):
+    """For a model with another table of orders."""
+
+
+class NamedOutboxItem(OutboxItem, Named):
+    """Its names of events are members of an enumeration."""
+
+    __tablename__ = "order_outbox_items"
+    __box_name__ = BOX
+
+    event_name: Mapped[EventName | None] = mapped_column(Enum(EventName))
+
+
+def test_a_text_that_its_columns_type_stores_as_another_is_not_held_against_the_length_of_that(
+    make_rig: MakeRig,
+) -> None:
+    rig = make_rig(tables=False)
+    Named.metadata.create_all(rig.engine)
+    with rig.engine.begin() as connection:
+        rig.boxes.create_outbox_item(connection, NamedOutboxItem, event_key=1, payload=b"", event_name=EventName.PAID)
+        with pytest.raises(InvalidItem, match="event_key has 256 characters"):
+            rig.boxes.create_outbox_item(connection, NamedOutboxItem, event_key="k" * 256, payload=b"")
+        rig.boxes.create_outbox_item(connection, NamedOutboxItem, event_key=1, payload=b"", event_name=EventName.PAID)
+    assert rig.ask("SELECT event_name FROM order_outbox_items") == [("PAID",)] * 2
 
 
 def test_of_a_batch_with_one_bad_item_nothing_is_written(rig: Rig) -> None:

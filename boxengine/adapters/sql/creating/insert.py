@@ -136,10 +136,16 @@ class SqlRows:
         check_values(self._box.name, rows, longest=self._longest, look=look)
 
     def _lengths_in(self, connection: Connection) -> dict[str, int]:
-        """How many characters the database really takes: the table's owner may have widened its columns."""
+        """How many characters the database really takes: the table's owner may have widened its columns.
+
+        Where there was no limit, there is none: the column may hold another text than the one that was given.
+        """
         columns = inspect(connection).get_columns(self._table.name, schema=self._table.schema)
         found = {column["name"]: length_of(column["type"]) for column in columns}
-        return {name: found.get(self._table.columns[name].name, NO_LIMIT) for name in self._longest}
+        return {
+            name: NO_LIMIT if length == NO_LIMIT else found.get(self._table.columns[name].name, NO_LIMIT)
+            for name, length in self._longest.items()
+        }
 
     def _number(self, key: str) -> int:
         try:

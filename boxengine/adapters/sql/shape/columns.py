@@ -11,6 +11,7 @@ from sqlalchemy import (
     BigInteger,
     DateTime,
     Dialect,
+    Enum,
     Integer,
     LargeBinary,
     String,
@@ -87,6 +88,9 @@ Moment = DateTime(timezone=True).with_variant(UtcMoment(), *_MYSQL, "sqlite")
 
 
 def length_of(kind: object) -> int:
-    """How many characters a column of this type takes; None, for a column that is not known, has no limit."""
-    length: int | None = getattr(kind, "length", None)
+    """How many characters a column of this type takes.
+
+    There is no limit for None, a column that is not known, and for types that store another text than the one they are given.
+    """
+    length: int | None = None if isinstance(kind, Enum | TypeDecorator) else getattr(kind, "length", None)
     return NO_LIMIT if length is None else length
