@@ -11,6 +11,7 @@ from sqlalchemy import Connection, NestedTransaction
 
 from boxengine.adapters.sql.sessions.aborted import ADVICE, is_aborted, is_lost, note_errors
 from boxengine.adapters.sql.sessions.constraints import CHECK_AT_ONCE
+from boxengine.engine.attempt import ends_the_worker
 from boxengine.errors import BoxError, TransactionLost
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class HandlersSession:
                 self._keep(self._session, part)
         except BaseException as error:
             if is_lost(self._connection, self):
+                if ends_the_worker(error):
+                    raise  # Ctrl-C in the middle of a statement is what the connection was lost to
                 raise TransactionLost(self._loss()) from error
             if self._session is not None:
                 self._session.rollback()
