@@ -11,23 +11,27 @@ from boxengine.engine.delivering.sent import MIDDLEWARE
 from boxengine.engine.delivering.work import Report
 from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.running.outages import Outages
+from boxengine.engine.timing import TIMING
 from boxengine.errors import StoreConflict
-from boxengine.ports import Hold
+from boxengine.ports import Clock, Hold
 
 
 class FollowUp:
     """Passes on what batches report. Shared by all threads."""
 
-    def __init__(self, *, schedule: Schedule, outages: Outages, gone: GoneRows | None = None) -> None:
+    def __init__(self, *, schedule: Schedule, outages: Outages, clock: Clock, gone: GoneRows | None = None) -> None:
         """Args:
         gone: asked about jobs none of whose rows was due; None: rows that are gone are not counted.
         """
         self._schedule = schedule
         self._outages = outages
+        self._clock = clock
         self._gone = gone
         self._lock = threading.Lock()
         self._locked: dict[str, frozenset[int]] = {}
         """By box, the buckets that wait for somebody to unlock a row."""
+        self._met: dict[str, float] = {}
+        """By box, when the last of these was met."""
 
     def first_batch(self, hold: Hold, report: Report) -> None:
         """The batch that shows which of the rows named by the hold's jobs are there."""
@@ -50,17 +54,35 @@ class FollowUp:
         if report.locked or self._locked:
             self._look_at_locks(box, report)
 
+    def forget_locks(self) -> None:
+        """Has the wait for rows end that nobody here has met for long: they are unlocked and gone, or another worker's by now."""
+        if not self._locked:
+            return
+        long_ago = self._clock.monotonic() - TIMING.longest_lease
+        with self._lock:
+            over = [name for name in self._locked if self._met[name] < long_ago]
+            for name in over:
+                del self._locked[name]
+        for name in over:
+            self._outages.worked(_claiming(name), began=long_ago)
+
     def _look_at_locks(self, box: Box, report: Report) -> None:
         with self._lock:
             before = self._locked.pop(box.name, frozenset())
             now = (before | report.locked) - report.positions.keys() - report.exhausted
             if now:
                 self._locked[box.name] = now
-        what = f"claiming locked rows of {box.name}"
+            if report.locked:
+                self._met[box.name] = self._clock.monotonic()
+        what = _claiming(box.name)
         if report.locked:
             self._outages.failed(what, StoreConflict(_told_of_locks(report.locked)))
         elif before and not now:
             self._outages.worked(what)
+
+
+def _claiming(box_name: str) -> str:
+    return f"claiming locked rows of {box_name}"
 
 
 def _told_of_locks(buckets: Collection[int]) -> str:

@@ -76,7 +76,7 @@ class Processor:
         self._queue = queue
         self._keeper = keeper
         self._care = care
-        self._follow_up = FollowUp(schedule=schedule, outages=outages, gone=gone)
+        self._follow_up = FollowUp(schedule=schedule, outages=outages, clock=clock, gone=gone)
         self._pauses = pauses
         self._outages = outages
         self._observer = observer
@@ -105,6 +105,7 @@ class Processor:
         hold, pause = self._taking.take()
         if hold is not None:
             self._work(hold)
+        self._follow_up.forget_locks()
         return pause
 
     def dispatch(self, box: Box, jobs: Sequence[Job]) -> int:

@@ -50,6 +50,7 @@ def drain_of(work: Reads, buckets: Collection[int]) -> Drain:
         follow_up=FollowUp(
             schedule=schedule,
             outages=Outages(observer=NullObserver(), error_tracker=lambda *_, **__: None, clock=clock),
+            clock=clock,
         ),
         pauses=PauseWatch(MemoryPauses(), [BOX], clock=clock),
         clock=clock,

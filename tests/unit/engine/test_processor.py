@@ -32,6 +32,7 @@ from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import Unavailable
+from boxengine.ports.events import Event, OutageEnded
 from tests.unit.engine.bench import make_box, usual
 
 BUCKETS = frozenset(range(8))
@@ -84,18 +85,24 @@ class Shop:
         self.queue = MemoryJobQueue(clock=self.clock)
         self.backlog = Backlog(self.box, **backlog)
         self.pauses = MemoryPauses()
+        self.recovered: list[str] = []
+        """What works again."""
         self.processor = Processor(
             {self.box.name: self.backlog},
             queue=self.queue,
             keeper=LeaseKeeper(self.queue, clock=self.clock, length=usual(TTL), longest=timedelta(minutes=3)),
             schedule=Schedule([self.box], partitions=1, clock=self.clock),
             pauses=PauseWatch(self.pauses, [self.box], clock=self.clock),
-            outages=Outages(observer=NullObserver(), error_tracker=lambda *_, **__: None, clock=self.clock),
+            outages=Outages(observer=self, error_tracker=lambda *_, **__: None, clock=self.clock),
             observer=NullObserver(),
             clock=self.clock,
             limits=ProcessLimits(threads=threads, wait=timedelta(0)),
         )
         self.queue.push(self.box, [Job(bucket, 0, (1,)) for bucket in sorted(BUCKETS)])
+
+    def see(self, event: Event) -> None:
+        if isinstance(event, OutageEnded):
+            self.recovered.append(event.what)
 
     def offer(self, buckets: Iterable[int]) -> set[int]:
         """The buckets that anybody gets, once jobs for these are pushed."""
@@ -116,6 +123,15 @@ def test_a_thread_with_a_backlog_leaves_half_of_its_buckets_to_one_that_has_none
     assert second < first
     # What was not taken at first, and what was given back: free, each once.
     assert shop.take_rest() == BUCKETS - second
+
+
+def test_a_thread_without_work_ends_the_wait_for_locked_rows_that_nobody_meets_any_more() -> None:
+    shop = Shop(threads=1, batches=2, rows=1, more=lambda _batch: {"locked": frozenset({8})})
+    shop.processor.turn()
+    for seconds, recovered in ((59, []), (2, [f"claiming locked rows of {shop.box.name}"])):
+        shop.clock.advance(timedelta(seconds=seconds))
+        shop.processor.turn()
+        assert shop.recovered == recovered
 
 
 def test_the_last_bucket_is_kept() -> None:

@@ -224,7 +224,7 @@ class Heard:
 def test_an_outage_of_the_middlewares_ends_when_an_item_has_come_through_them() -> None:
     clock, box, heard = ManualClock(), make_box(), Heard()
     outages = Outages(observer=heard, error_tracker=lambda *_, **__: None, clock=clock)
-    follow_up = FollowUp(schedule=Schedule([box], partitions=1, clock=clock), outages=outages)
+    follow_up = FollowUp(schedule=Schedule([box], partitions=1, clock=clock), outages=outages, clock=clock)
     away = {MIDDLEWARE: Unavailable("the directory is down")}
     for _ in range(2):
         follow_up.batch(box, Report(claimed=1, unreachable=away))
@@ -232,3 +232,20 @@ def test_an_outage_of_the_middlewares_ends_when_an_item_has_come_through_them() 
         follow_up.batch(box, Report(claimed=1, reached=["kafka"]))
     what = f"the middlewares of {box.name}"
     assert heard.outages == [(OutageBegan, what), (OutageEnded, what)] * 2
+
+
+def test_a_wait_for_locked_rows_ends_when_they_are_met_no_more() -> None:
+    """Whoever had locked them may have deleted them, or another worker has their bucket."""
+    clock, box, heard = ManualClock(), make_box(), Heard()
+    outages = Outages(observer=heard, error_tracker=lambda *_, **__: None, clock=clock)
+    follow_up = FollowUp(schedule=Schedule([box], partitions=1, clock=clock), outages=outages, clock=clock)
+    what = f"claiming locked rows of {box.name}"
+    for told in ([(OutageBegan, what)], [(OutageBegan, what), (OutageEnded, what), (OutageBegan, what)]):
+        for _ in range(2):
+            follow_up.batch(box, Report(claimed=0, locked=frozenset({3}), refused=frozenset({3})))
+        for _ in range(2):
+            follow_up.forget_locks()
+            assert heard.outages == told
+            clock.advance(timedelta(seconds=31))
+        follow_up.forget_locks()
+        assert heard.outages == [*told, (OutageEnded, what)]
