@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from datetime import date, datetime
 
 CONNECTION_LEVEL = frozenset(
     {
@@ -80,9 +81,10 @@ def _as_text(name: str, value: object) -> str:
     """The value of a header as the configuration has it.
 
     Raises:
-        ValueError: it is neither text nor a number, cannot be sent, or is no credentials.
+        ValueError: it is neither text nor a number or a date, cannot be sent, or is no credentials.
     """
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    # An interface's version is often a date. A moment would not be sent as it was written.
+    if isinstance(value, bool | datetime) or not isinstance(value, str | int | float | date):
         raise ValueError(f"header {name!r}: expected text (put it in quotes), got {type(value).__name__}")  # noqa: TRY004 - see the caller
     text = str(value)
     if LONE_SURROGATE.search(text) is not None:

@@ -90,7 +90,7 @@ def test_what_could_not_work_is_reported_at_its_argument(
         ("kafka: {topic: t}", "kafka: {config: {bootstrap.servers: 'b:1'}}"),
         ("kafka: {topic: t, config: {metadata.broker.list: 'b:1'}}", ""),
         ("kafka: {topic: 't.{event_name}', key: '{options.key}', timeout: 5, kafka: {servers: 'b:1'}}", ""),
-        ("http: {url: 'https://h.example', headers: {A: 1, B: 2.5, C: grün}, secret: [a, b]}", ""),
+        ("http: {url: 'https://h.example', headers: {A: 1, B: 2.5, C: grün, D: 2022-11-28}, secret: [a, b]}", ""),
         ("redis_stream: {stream: 's.{event_name}', url: 'rediss://r.example'}", ""),
         ("file: {path: items.jsonl}", ""),
         (f"redis_stream: {{stream: s, serializer: {__name__}.Made}}", ""),

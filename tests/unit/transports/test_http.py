@@ -7,7 +7,7 @@ import sys
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import date, timedelta
 from threading import Barrier, Event, Thread
 from typing import Any
 
@@ -57,6 +57,13 @@ def reason(result: object) -> str:
 def outage(result: object) -> str:
     assert isinstance(result, Unavailable)
     return str(result)
+
+
+def test_the_version_of_an_interface_may_be_a_date(make: Make, hook: Receiver) -> None:
+    """YAML reads 2022-11-28 as one, and many receivers name their versions so."""
+    item = make_item()
+    assert make(headers={"X-Api-Version": date(2022, 11, 28)})(item, item.payload) is None
+    assert hook.requests[0].headers["x-api-version"] == "2022-11-28"
 
 
 def test_an_item_arrives_with_its_headers_and_payload(make: Make, hook: Receiver) -> None:
