@@ -18,7 +18,7 @@ NO_LIMIT = sys.maxsize
 """For columns that take keys of any length."""
 TEXTS = ("event_key", "event_name", "dedup_key")
 """Columns for texts, each of a certain length."""
-NOTHING_KNOWN: Mapping[str, int] = MappingProxyType({})
+NO_LIMITS: Mapping[str, int] = MappingProxyType(dict.fromkeys(TEXTS, NO_LIMIT))
 UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 """Characters that JSON and YAML can express, and no database can store in a text."""
 NOT_IN_A_LOG = {
@@ -69,14 +69,14 @@ def check_values(
     box: str,
     rows: Sequence[Mapping[str, Any]],
     *,
-    longest: Mapping[str, int] = NOTHING_KNOWN,
+    longest: Mapping[str, int] = NO_LIMITS,
     look: Callable[[], Mapping[str, int]] | None = None,
     zoneless: bool = False,
 ) -> None:
     """Refuses a text that its column cannot store, what is no UUID, and what is no moment, or has no zone.
 
     Args:
-        longest: how many characters each of the columns in ``TEXTS`` is said to take. Any number, where it does not say.
+        longest: how many characters each of the columns in ``TEXTS`` is said to take.
         look: how many they really take. Called only if a text is longer than it is said to.
         zoneless: whether something else says which zone a moment without one is in.
 
@@ -88,40 +88,46 @@ def check_values(
         check_values("order_outbox_item", [{"event_key": "7", "uuid": "nonsense"}])
         # InvalidItem: box order_outbox_item, item 0: uuid 'nonsense' is not a UUID
     """
-    # This runs for every item of an application, so each check costs a few nanoseconds.
+    # This runs for every item of an application, so it looks at what a row has, and calls little if that is in order.
     for position, row in enumerate(rows):
-        for name in TEXTS:
-            given = row.get(name)
-            if not isinstance(given, str):
+        for name, given in row.items():
+            if name in longest:
+                if isinstance(given, str) and (len(given) > longest[name] or not given.isprintable()):
+                    longest = _looked_at(given, name, longest, look, where=f"box {box}, item {position}: {name}")
+            elif given is None:
                 continue
-            if len(given) > longest.get(name, NO_LIMIT):
-                longest, look = (longest if look is None else look()), None
-                if len(given) > longest.get(name, NO_LIMIT):
-                    raise InvalidItem(
-                        f"box {box}, item {position}: {name} has {len(given)} characters; its column takes {longest[name]} at "
-                        "most: give a shorter one, such as a hash of it, or widen the column"
-                    )
-            unstorable = None if given.isprintable() else UNSTORABLE.search(given)
-            if unstorable is not None:
+            elif name == "uuid":
+                if not _is_uuid(given):
+                    raise InvalidItem(f"box {box}, item {position}: uuid {given!r:.80} is not a UUID")
+            elif name in MOMENTS and _is_no_moment(given, zoneless=zoneless):
                 raise InvalidItem(
-                    f"box {box}, item {position}: {name} {given!r:.80} holds the character U+{ord(unstorable[0]):04X}, "
-                    "which is no text: leave it out"
-                )
-        identity = row.get("uuid")
-        if identity is not None and not _is_uuid(identity):
-            raise InvalidItem(f"box {box}, item {position}: uuid {identity!r:.80} is not a UUID")
-        for name, example in MOMENTS.items():
-            moment = row.get(name)
-            if moment is not None and _is_no_moment(moment, zoneless=zoneless):
-                raise InvalidItem(
-                    f"box {box}, item {position}: {name}: expected a datetime with a zone, such as {example}; "
-                    f"got {moment!r:.80}"
+                    f"box {box}, item {position}: {name}: expected a datetime with a zone, such as {MOMENTS[name]}; "
+                    f"got {given!r:.80}"
                 )
 
 
 def not_json(box: str, position: int, why: str) -> InvalidItem:
     """What is said of options that JSON cannot hold, for the reason given."""
     return InvalidItem(f"box {box}, item {position}: options: expected what JSON can hold: {why}")
+
+
+def _looked_at(
+    text: str, name: str, longest: Mapping[str, int], look: Callable[[], Mapping[str, int]] | None, *, where: str
+) -> Mapping[str, int]:
+    """How many characters the columns take, as it is known once this text has passed."""
+    if len(text) > longest[name]:
+        longest = longest if look is None else look()
+        if len(text) > longest[name]:
+            raise InvalidItem(
+                f"{where} has {len(text)} characters; its column takes {longest[name]} at most: give a shorter one, such as a "
+                "hash of it, or widen the column"
+            )
+    found = UNSTORABLE.search(text)
+    if found is not None:
+        raise InvalidItem(
+            f"{where} {text!r:.80} holds the character U+{ord(found[0]):04X}, which is no text: leave it out"
+        )
+    return longest
 
 
 def _is_no_moment(given: Any, *, zoneless: bool) -> bool:

@@ -163,7 +163,7 @@ class Creator:
         if row.get("dedup_key") is not None:
             row["dedup_key"] = self._dedup_key(row["dedup_key"], position)
         for name in MOMENTS:
-            if isinstance(row.get(name), str):
+            if name in row and isinstance(row[name], str):
                 row[name] = self._moment(name, row[name], position)
         by = own
         if by is None:

@@ -25,7 +25,7 @@ from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.json_values import json_refusal
-from boxengine.domain.new_values import NOTHING_KNOWN, TEXTS, check_values, not_json
+from boxengine.domain.new_values import NO_LIMITS, TEXTS, check_values, not_json
 from boxengine.engine.create import Creator
 from boxengine.engine.observation import NullTracer
 from boxengine.errors import BoxError
@@ -215,7 +215,7 @@ def _own_columns(model: type | None) -> frozenset[str]:
 def _lengths(model: type | None) -> Mapping[str, int]:
     """How many characters the columns of the user's class for texts take."""
     if model is None:
-        return NOTHING_KNOWN
+        return NO_LIMITS
     columns = model.__table__.columns  # type: ignore[attr-defined] # as above
     return {name: length_of(columns[name].type) for name in TEXTS if name in columns}
 

@@ -19,7 +19,7 @@ from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
 from boxengine.app.boxes import Boxes
 from boxengine.domain.box import Box, BoxType
-from boxengine.domain.new_values import TEXTS, check_values
+from boxengine.domain.new_values import NO_LIMIT, TEXTS, check_values
 from boxengine.engine.create import Creator
 from boxengine.engine.observation import NullObserver
 from boxengine.errors import InvalidItem
@@ -147,8 +147,7 @@ class DjangoRows:
         self._boxes = boxes
         self._size = SizeInForce(box)
         fields = {field.attname: field for field in model._meta.concrete_fields}
-        lengths = {name: fields[name].max_length for name in TEXTS if name in fields}
-        self._longest = {name: length for name, length in lengths.items() if length is not None}
+        self._longest = {name: fields[name].max_length or NO_LIMIT for name in TEXTS if name in fields}
         self._columns = frozenset(fields.keys() - ENGINE_OWNED)
         # The uuid identifies a message of an inbox, too.
         self._identities = ("dedup_key", "uuid") if box.type is BoxType.INBOX else ("dedup_key",)
