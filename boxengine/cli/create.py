@@ -241,8 +241,6 @@ class _Stream:
                     self._take(number, line)
                 if len(self._items) == BATCH or self._bytes >= BATCH_BYTES:
                     self._write(following=number + 1)
-                    if self._stopping:
-                        raise self._stopped()
             if self._items:
                 self._write(following=0)
 
@@ -250,6 +248,8 @@ class _Stream:
         bounded = _bounded(lines)
         while True:
             self._reading = True
+            if self._stopping:
+                raise self._stopped()
             line = next(bounded, None)
             self._reading = False
             if line is None:

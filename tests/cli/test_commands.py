@@ -9,13 +9,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer
 from sqlalchemy import Engine, inspect, text
 
+from boxengine.cli.create import _Stream as Stream
 from boxengine.cli.main import cli
+from boxengine.errors import BoxError
 from tests.cli.project import Project
 from tests.eventually import eventually
 
@@ -234,6 +237,24 @@ def test_create_that_is_stopped_while_it_writes_finishes_its_batch_so_that_it_kn
         assert process.stderr is not None
         assert (process.stderr.read(), process.wait(60)) == (STOPPED, 1)
     assert ready.counts() == {0: 1000}
+
+
+def test_a_stop_that_comes_while_create_looks_at_a_line_does_not_wait_for_the_next_lines() -> None:
+    """Those may be long in coming: somebody types them, or ``tail -f`` does."""
+    written = list[Any]()
+
+    def parsed(line: bytes) -> dict[str, Any]:
+        stream.stop()
+        return {"payload": line}
+
+    waiting = [b"first\n"]
+    writer: Any = SimpleNamespace(write=written.append)
+    stream = Stream(writer, skip_bad=False, parsed=parsed)
+    # To wait for a second line would be an error.
+    source: Any = SimpleNamespace(readline=lambda _limit: waiting.pop())
+    with pytest.raises(BoxError, match=r"^stopped; 0 items written, go on from line 1$"):
+        stream.run(source, None)
+    assert written == []
 
 
 def test_pause_and_resume_show_in_status(ready: Project) -> None:
