@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -11,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from boxengine.adapters.sql.dialects import postgresql
 from boxengine.adapters.sql.dialects.mysql import MySqlStatements
 from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
 from boxengine.domain.box import Retention
@@ -18,6 +20,7 @@ from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
 from tests.conformance import sql_stores
 from tests.conformance.sql_stores import SqlHarness
+from tests.eventually import PATIENCE, eventually
 from tests.integration.engine.receivers import BatchReceiver
 from tests.integration.engine.rig import BOX
 from tests.integration.engine.rigs import ON_POSTGRESQL, MakeRig
@@ -144,6 +147,47 @@ def test_a_claim_of_locked_buckets_alone_is_empty(harness: SqlHarness, database:
     engine = sa.create_engine(database)
     with locked(engine, box.table, *ids), harness.store.plain_claims(box).open({0: None, 1: None}, 4) as claim:
         assert (claim.locked, list(claim.items), claim.exhausted) == (frozenset({0, 1}), [], frozenset())
+    engine.dispose()
+
+
+@ON_POSTGRESQL
+def test_outcomes_wait_for_a_row_that_somebody_locks_while_a_claim_gives_its_deleted_rows_back(
+    harness: SqlHarness, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All items of the batch are sent, and would be sent again if their outcomes were given up."""
+    monkeypatch.setitem(postgresql.PATIENCE, "lock_timeout", "1ms")
+    box = harness.make_box(retention=AT_ONCE)
+    ids = [harness.insert(box) for _ in range(2)]
+    engine = sa.create_engine(database)
+    taken, over = threading.Event(), threading.Event()
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+
+    def somebody_waits() -> bool:
+        with engine.connect() as looking:
+            return bool(looking.scalar(sa.text(waiting)))
+
+    def change() -> None:
+        with locked(engine, box.table, ids[0]):
+            taken.set()
+            eventually(lambda: somebody_waits() or over.is_set())
+
+    def give_back(statements: PostgresStatements, cursor: Any) -> None:
+        bring_back(statements, cursor)
+        assert taken.wait(PATIENCE)
+
+    bring_back = PostgresStatements.bring_back
+    monkeypatch.setattr(PostgresStatements, "bring_back", give_back)
+    changing = threading.Thread(target=change)
+    with harness.store.plain_claims(box).open({0: None}, 2) as claim:
+        changing.start()
+        eventually(somebody_waits)
+        failed = FailedAttempt(ids[1], Status.PENDING, 1, "broken")
+        try:
+            assert claim.commit(Settlement(delivered=ids[:1], failed=[failed])) is None
+        finally:
+            over.set()
+            changing.join()
+    assert harness.statuses(box, *ids) == [None, Status.PENDING]
     engine.dispose()
 
 

@@ -156,7 +156,7 @@ class PostgresStatements:
             f"SELECT id FROM {self._table.name} WHERE id = ANY(%s::bigint[]) FOR UPDATE SKIP LOCKED", (_array(ids),)
         )
         free = {row_id for (row_id,) in cursor.fetchall()}
-        self.bring_back(cursor)
+        self._return(cursor)
         return set(ids) - free
 
     def _wait_for(self, cursor: Cursor, row_id: int) -> None:
@@ -164,7 +164,7 @@ class PostgresStatements:
         with suppress(LockNotAvailable):
             cursor.execute("SELECT set_config('lock_timeout', %s, true)", (PATIENCE["lock_timeout"],))
             cursor.execute(f"SELECT id FROM {self._table.name} WHERE id = %s FOR UPDATE", (row_id,))
-        self.bring_back(cursor)
+        self._return(cursor)
 
     def _fetch(self, cursor: Cursor | Answer, now: datetime) -> tuple[list[Row], dict[int, str]]:
         try:
@@ -190,6 +190,11 @@ class PostgresStatements:
         return dict(cursor.fetchall())
 
     def bring_back(self, cursor: Cursor) -> None:
+        self._return(cursor)
+        # From here on the items are sent: whoever has locked their rows meanwhile is waited for, or all would be sent again.
+        cursor.execute("SET LOCAL lock_timeout TO DEFAULT", prepare=False)
+
+    def _return(self, cursor: Cursor) -> None:
         cursor.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}", prepare=False)
 
     def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> dict[int, int]:
