@@ -19,7 +19,7 @@ class ItemAttributes(TypedDict, Generic[P], total=False):
     event_key: Required[str | int | UUID]
     """What the item is about: items of one key stay in order. Stored as text, of at most as many characters as
     the column takes (255 in tables that boxengine makes), none of them NUL. Other objects with a text of their own may
-    be given, too; booleans, bytes and containers are refused."""
+    be given, too; booleans, bytes, mappings, lists and sets are refused."""
     payload: Required[P | bytes | str | bytearray | memoryview]
     """A value that the model's codec encodes; bytes and text are stored as they are."""
     event_name: str | None
