@@ -76,11 +76,15 @@ class JobStore(Protocol):
     def record(self, box: JobBox, outcomes: Sequence[JobOutcome]) -> Collection[int]:
         """Records how these attempts ended, all in one transaction; returns the ids of the jobs that were still held.
 
-        For the others nothing is written, and they do not affect the rest. A job that is to be canceled is not queued again.
+        For the others nothing is written, and they do not affect the rest: those that another worker has by now, and those that
+        are ``still_held``, whose rows somebody has locked. A job that is to be canceled is not queued again.
 
         Raises:
             InvalidItem: one of them has a value that cannot be stored. No attempt is recorded then.
         """
+
+    def still_held(self, box: JobBox, held: Sequence[Held]) -> Collection[int]:
+        """The ids of those that no other worker has."""
 
     def unit(self, box: JobBox, job: ClaimedJob) -> JobUnit:
         """The session of one attempt; costs nothing before it is used."""

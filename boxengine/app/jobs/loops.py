@@ -109,6 +109,8 @@ def _add(made: JobLoops, pipeline: JobPipeline, ground: JobGround, at_work: Jobs
         endings=endings,
         pause_after_outage=partial(loops.outages.failed, f"job-recorder-{name}"),
         worked=partial(loops.outages.worked, f"job-recorder-{name}"),
+        pause_for_locks=partial(loops.outages.failed, f"recording locked jobs of {name}"),
+        unlocked=partial(loops.outages.worked, f"recording locked jobs of {name}"),
     )
     processes = process_pool(pipeline)
     if processes is not None:
@@ -134,8 +136,10 @@ def _add(made: JobLoops, pipeline: JobPipeline, ground: JobGround, at_work: Jobs
         claimer.stop()
 
     def release() -> None:
-        recorder.finish()
-        claimer.give_back()
+        try:
+            recorder.finish()
+        finally:
+            claimer.give_back()
 
     ground.bells.add(name, handover.ring)
     at_work.add(box, handover)

@@ -9,13 +9,15 @@ from boxengine.domain.jobs import Canceled, Failed, JobBox, JobOutcome, Requeued
 from boxengine.engine.jobs.endings import Endings
 from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.run import Run, Runs
-from boxengine.errors import StoreUnavailable
+from boxengine.errors import StoreConflict, StoreUnavailable
 from boxengine.ports import Clock
 from boxengine.ports.jobs import JobEnded, JobObserver, JobStore
 
 AT_ONCE = timedelta(0)
 WAIT = 1.0
 """Seconds for which a turn waits for an end."""
+TOLD = 5
+"""The most jobs whose ids an error names."""
 LOST = "lost"
 NAMES: Mapping[type, str] = {Succeeded: "succeeded", Requeued: "requeued", Failed: "failed", Canceled: "canceled"}
 
@@ -25,6 +27,9 @@ class Recorder:
 
     While it writes, further jobs end, so the busier the box, the more of them share a transaction. A lone job's end is written
     at once. Until its end is written, a job stays this worker's, and its lease is extended.
+
+    An end whose row somebody has locked is tried again, and keeps no other waiting. Its lease cannot be extended either: if the
+    lock outlasts it, the job is lost, and runs again.
     """
 
     def __init__(
@@ -39,10 +44,14 @@ class Recorder:
         endings: Endings,
         pause_after_outage: Callable[[BaseException], float],
         worked: Callable[[], object],
+        pause_for_locks: Callable[[BaseException], float],
+        unlocked: Callable[[], object],
     ) -> None:
         """Args:
         pause_after_outage: called when the store does not answer; returns the seconds until the next try.
         worked: called when it answers.
+        pause_for_locks: called when somebody has locked rows; returns the seconds until these are tried again.
+        unlocked: called when none of them waits any more.
         """
         self._box = box
         self._store = store
@@ -53,6 +62,12 @@ class Recorder:
         self._endings = endings
         self._pause_after_outage = pause_after_outage
         self._worked = worked
+        self._pause_for_locks = pause_for_locks
+        self._unlocked = unlocked
+        self._locked: list[Run] = []
+        """Ended jobs whose rows somebody had locked."""
+        self._again_at = 0.0
+        """Monotonic time at which these are tried again."""
 
     def turn(self, wait: float = WAIT) -> timedelta:
         """Records once what has ended; returns how long to wait before the next turn."""
@@ -63,13 +78,19 @@ class Recorder:
         return AT_ONCE
 
     def finish(self) -> None:
-        """Records what is left when the worker stops.
+        """Records what is left when the worker stops. Here it waits for locked rows.
 
         Raises:
             StoreUnavailable: those jobs run again when their lease is over.
         """
         while self._take(0.0):
             pass
+        while self._locked:
+            run = self._locked.pop()
+            if run.ending is not None and not run.is_lost():
+                unit = self._store.unit(self._box, run.job)
+                written = unit.end(run.ending, progress=run.take_progress())
+                self.tell(run, NAMES[type(run.ending)] if written else LOST)
 
     def tell(self, run: Run, end: str) -> None:
         """Closes a run, and tells the observer how its attempt ended."""
@@ -82,15 +103,39 @@ class Recorder:
         )
 
     def _take(self, wait: float) -> int:
-        runs = self._handover.ended(wait)
+        if self._locked:
+            wait = min(wait, max(0.0, self._again_at - self._clock.monotonic()))
+        ended = self._handover.ended(wait)
+        again = self._to_try_again()
+        runs = [*again, *ended]
         try:
             if runs:
                 self._record(runs)
                 self._worked()
         finally:
             # Whatever was raised: each run is over now, or must be tried again.
-            self._handover.recorded([run for run in runs if not run.over], len(runs))
-        return len(runs)
+            locked = set(map(id, self._locked))
+            self._handover.recorded([run for run in runs if not run.over and id(run) not in locked], len(ended))
+        self._tell_of_locks(again)
+        return len(ended)
+
+    def _to_try_again(self) -> list[Run]:
+        if self._clock.monotonic() < self._again_at:
+            return []
+        locked, self._locked = self._locked, []
+        return locked
+
+    def _tell_of_locks(self, tried: Sequence[Run]) -> None:
+        if self._locked and self._clock.monotonic() >= self._again_at:
+            ids = ", ".join(str(run.job.id) for run in self._locked[:TOLD])
+            more = "" if len(self._locked) <= TOLD else f" and {len(self._locked) - TOLD} more"
+            error = StoreConflict(
+                f"another transaction has locked rows, so the ends of jobs that have run are not recorded: {ids}{more}; "
+                "boxengine doctor finds transactions that are open for long"
+            )
+            self._again_at = self._clock.monotonic() + self._pause_for_locks(error)
+        elif tried and not self._locked:
+            self._unlocked()
 
     def _record(self, runs: Sequence[Run]) -> None:
         outcomes = [_outcome(run) for run in runs if not run.is_lost()]
@@ -104,7 +149,20 @@ class Recorder:
             self._record_apart(runs, error)
         else:
             for run in runs:
-                self.tell(run, NAMES[type(run.ending)] if run.job.id in written else LOST)
+                if run.job.id in written:
+                    self.tell(run, NAMES[type(run.ending)])
+            self._put_off([run for run in runs if not run.over], outcomes)
+
+    def _put_off(self, runs: Sequence[Run], outcomes: Sequence[JobOutcome]) -> None:
+        """Keeps those whose rows somebody has locked; the others are lost."""
+        asked = [run.job.held for run in runs if not run.is_lost()]
+        _take_back_progress(runs, outcomes)
+        held = self._store.still_held(self._box, asked) if asked else ()
+        for run in runs:
+            if run.job.id in held:
+                self._locked.append(run)
+            else:
+                self.tell(run, LOST)
 
     def _record_apart(self, runs: Sequence[Run], error: Exception) -> None:
         """Finds the run whose end cannot be stored: its attempt has failed, the others' have not."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from boxengine.domain.jobs import ClaimedJob, JobOutcome, Succeeded
+from boxengine.domain.jobs import ClaimedJob, Succeeded
 from tests.conformance.jobs import BOX, SqlHarness, new
 from tests.eventually import eventually
 
@@ -36,10 +36,10 @@ def jobs(mysql_url: str) -> Iterator[SqlHarness]:
     "write",
     [
         lambda jobs, held: jobs.other.unit(BOX, held[0]).checkpoint({"at": 1}),
-        lambda jobs, held: jobs.other.record(BOX, [JobOutcome(job, Succeeded()) for job in held]),
+        lambda jobs, held: jobs.other.unit(BOX, held[0]).end(Succeeded()),
         lambda jobs, held: jobs.other.give_back(BOX, [job.held for job in held]),
     ],
-    ids=["checkpoint", "ends", "given back"],
+    ids=["checkpoint", "end", "given back"],
 )
 def test_it_waits_for_a_handler_that_ends_and_neither_fails(jobs: SqlHarness, write: Write) -> None:
     jobs.create(*(new() for _ in range(RUNNING)))

@@ -301,6 +301,8 @@ class World:
             endings=endings,
             pause_after_outage=lambda _error: 0.2,
             worked=lambda: None,
+            pause_for_locks=lambda _error: 0.2,
+            unlocked=lambda: None,
         )
         runner = Runner(
             self._box,

@@ -70,6 +70,8 @@ class Crew:
             endings=endings,
             pause_after_outage=self._pause,
             worked=lambda: None,
+            pause_for_locks=self._pause,
+            unlocked=lambda: None,
         )
         self.claimer = Claimer(box, **shared, handover=self.handover, worker="w", timing=TIMING, codecs=codecs)
         self.loop = EventLoop()

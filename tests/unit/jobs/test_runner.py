@@ -451,6 +451,59 @@ def test_an_end_that_could_not_be_recorded_is_tried_again(monkeypatch: pytest.Mo
     assert crew.runs.all() == []
 
 
+def _locking(patch: pytest.MonkeyPatch, crew: Crew, locked: int) -> None:
+    """Somebody has locked this job's row."""
+    record = crew.jobs.record
+
+    def leaving_out(box: Any, outcomes: Any) -> set[int]:
+        return record(box, [each for each in outcomes if each.job.id != locked])
+
+    patch.setattr(crew.jobs, "record", leaving_out)
+
+
+def test_an_end_whose_row_is_locked_is_tried_again_and_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = Crew(lambda job: "once")
+    crew.create()
+    crew.create()
+    with monkeypatch.context() as patch:
+        _locking(patch, crew, 1)
+        crew.work()
+        crew.run()
+        assert [str(crew.row(job_id).status) for job_id in (1, 2)] == ["running", "succeeded"]
+        assert "not recorded: 1;" in str(crew.pauses[0])
+        crew.pass_time(0.5)
+        crew.recorder.turn(0.0)
+        assert len(crew.pauses) == 2
+    crew.recorder.turn(0.0)
+    assert crew.row().status is JobState.RUNNING
+    crew.pass_time(0.5)
+    crew.recorder.turn(0.0)
+    assert (crew.row().status, crew.row().result, crew.row().attempt) == (JobState.SUCCEEDED, "once", 1)
+    assert crew.runs.all() == []
+
+
+def test_an_end_whose_row_is_locked_until_the_lease_is_over_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = Crew(lambda job: "once")
+    crew.create()
+    with monkeypatch.context() as patch:
+        _locking(patch, crew, 1)
+        crew.work()
+        crew.pass_time(60)
+        crew.recorder.turn(0.0)
+    assert crew.ends() == ["lost"]
+    assert crew.runs.all() == []
+
+
+def test_a_worker_that_stops_waits_for_the_locked_row_of_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = Crew(lambda job: "once")
+    crew.create()
+    with monkeypatch.context() as patch:
+        _locking(patch, crew, 1)
+        crew.work()
+        crew.recorder.finish()
+    assert (crew.row().status, crew.ends()) == (JobState.SUCCEEDED, ["succeeded"])
+
+
 def test_success_is_not_recorded_without_what_the_session_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
     def handler(job: Job[Any]) -> None:
         job.session.append("gone with its connection")
@@ -644,7 +697,7 @@ def test_one_job_that_is_lost_keeps_no_other_ends_from_being_recorded() -> None:
         crew.runner.turn()
     crew.recorder.turn(0.0)
     assert (crew.row(1).status, crew.row(2).status) == (JobState.RUNNING, JobState.SUCCEEDED)
-    assert crew.ends() == ["lost", "succeeded"]
+    assert crew.ends() == ["succeeded", "lost"]
     assert crew.runs.all() == []
 
 

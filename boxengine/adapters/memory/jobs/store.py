@@ -49,6 +49,10 @@ class MemoryJobs(MemoryDesk):
         with self._lock:
             return {each.job.id for each in outcomes if self.record_one(box, each)}
 
+    def still_held(self, box: JobBox, held: Sequence[Held]) -> set[int]:
+        with self._lock:
+            return {each.id for each in held if self.holds(box, each) is not None}
+
     def unit(self, box: JobBox, job: ClaimedJob) -> MemoryUnit:
         return MemoryUnit(self, box, job)
 

@@ -47,8 +47,13 @@ Each array costs the driver as much as the whole JSON of an end does, and most e
 class Ends(Protocol):
     """Writes the ends of one box's attempts."""
 
-    def write(self, connection: Connection, outcomes: Sequence[JobOutcome]) -> set[int]:
-        """Returns the ids of the jobs that were still held. Jobs that wait for their ``lock_key`` may be claimed now."""
+    def write(self, connection: Connection, outcomes: Sequence[JobOutcome], *, waits: bool = False) -> set[int]:
+        """Returns the ids of the jobs whose ends are written. Jobs that wait for their ``lock_key`` may be claimed now.
+
+        Args:
+            waits: whether it waits for rows that somebody has locked. Otherwise it leaves them out, or the ends of all other
+                jobs would wait too.
+        """
 
 
 class TogetherEnds:
@@ -56,16 +61,17 @@ class TogetherEnds:
 
     def __init__(self, rows: JobRows) -> None:
         self._rows = rows
-        self._statement = _statement(rows)
+        self._statement = _statement(rows, waits=False)
+        self._waiting = _statement(rows, waits=True)
 
-    def write(self, connection: Connection, outcomes: Sequence[JobOutcome]) -> set[int]:
+    def write(self, connection: Connection, outcomes: Sequence[JobOutcome], *, waits: bool = False) -> set[int]:
         ordered = sorted(outcomes, key=lambda each: each.job.id)
         arrays = {
             _given("id"): [each.job.id for each in ordered],
             _given("token"): [each.job.token for each in ordered],
             _given("more"): [_more(each) for each in ordered],
         }
-        written = set(connection.scalars(self._statement, arrays))
+        written = set(connection.scalars(self._waiting if waits else self._statement, arrays))
         # A statement of its own: it sees the jobs that were set aside before the locks were taken.
         self._rows.let_go(connection, keys_of(outcomes, written))
         return written
@@ -77,9 +83,11 @@ class StepwiseEnds:
     def __init__(self, rows: JobRows) -> None:
         self._rows = rows
 
-    def write(self, connection: Connection, outcomes: Sequence[JobOutcome]) -> set[int]:
+    def write(self, connection: Connection, outcomes: Sequence[JobOutcome], *, waits: bool = False) -> set[int]:
         rows, jobs = self._rows, self._rows.jobs.c
         query = rows.locked([each.job.held for each in outcomes], jobs.id, jobs.cancel_requested)
+        if not waits:
+            query = query.with_for_update(skip_locked=True)
         canceled = {job_id: bool(cancel) for job_id, cancel in connection.execute(query)}
         told = [_told(_as_asked(each, cancel=canceled[each.job.id])) for each in outcomes if each.job.id in canceled]
         kinds: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
@@ -181,7 +189,7 @@ def _given(name: str) -> str:
     return f"given_{name}"
 
 
-def _statement(rows: JobRows) -> Select[Any]:
+def _statement(rows: JobRows, *, waits: bool) -> Select[Any]:
     """Locks the rows in the order of their ids, as heartbeats and claims do, so that no two of them wait for each other.
 
     Every plan looks up the primary key once for each end: PostgreSQL cannot see how long the arrays are, and takes them for
@@ -210,7 +218,7 @@ def _statement(rows: JobRows) -> Select[Any]:
         .join(told, and_(told.c.id == jobs.id, told.c.token == jobs.token))
         .where(rows.is_in(JobState.RUNNING))
         .order_by(jobs.id)
-        .with_for_update(of=rows.jobs)
+        .with_for_update(of=rows.jobs, skip_locked=not waits)
         .cte("held")
     )
     requeued = held.c.status == QUEUED

@@ -87,6 +87,10 @@ class SqlJobs:
         with (short if alone else single)(self.engine) as connection, blaming_the_row():
             return self._tables_of(box).ends.write(connection, outcomes)
 
+    def still_held(self, box: JobBox, held: Sequence[Held]) -> Collection[int]:
+        with single(self.engine) as connection:
+            return writes.still_held(connection, self.rows(box), held)
+
     def unit(self, box: JobBox, job: ClaimedJob) -> SqlUnit:
         tables = self._tables_of(box)
         return SqlUnit(self.engine, tables.rows, job, tables.ends)

@@ -54,7 +54,7 @@ class SqlUnit:
 
     def end(self, ending: Ending, *, progress: Mapping[str, Any] | None = None) -> bool:
         def write(connection: Connection) -> bool:
-            return bool(self._ends.write(connection, [JobOutcome(self._job, ending, progress)]))
+            return bool(self._ends.write(connection, [JobOutcome(self._job, ending, progress)], waits=True))
 
         if isinstance(ending, Succeeded):
             return self._with_session(write)

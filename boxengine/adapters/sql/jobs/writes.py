@@ -33,8 +33,13 @@ def beat(connection: Connection, rows: JobRows, beats: Sequence[Beat]) -> dict[i
     answer: dict[int, bool | None] = {job_id: bool(cancel) for job_id, cancel in found}
     others = [each.held for each in beats if each.held.id not in answer]
     if others:
-        answer |= dict.fromkeys(connection.scalars(rows.by_id(select(jobs.id).where(rows.held(others)))))
+        answer |= dict.fromkeys(still_held(connection, rows, others))
     return answer
+
+
+def still_held(connection: Connection, rows: JobRows, held: Sequence[Held]) -> set[int]:
+    """Waits for no lock."""
+    return set(connection.scalars(rows.by_id(select(rows.jobs.c.id).where(rows.held(held)))))
 
 
 def checkpoint(connection: Connection, rows: JobRows, held: Held, state: Any) -> bool:

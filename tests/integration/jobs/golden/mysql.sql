@@ -199,7 +199,7 @@ WHERE report_jobs.status = 'running'
                                %(param_1_1_2)s))
 ORDER BY report_jobs.id
 FOR
-UPDATE;
+UPDATE SKIP LOCKED;
 UPDATE report_jobs
 SET available_at=(utc_timestamp(6) + INTERVAL (%(later_1)s) SECOND),
     status=%(status)s,

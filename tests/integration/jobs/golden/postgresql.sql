@@ -471,7 +471,7 @@ WITH told AS
    AND report_jobs.token = told.token
    WHERE report_jobs.status = 'running'
    ORDER BY report_jobs.id
-   FOR UPDATE OF report_jobs),
+   FOR UPDATE OF report_jobs SKIP LOCKED),
      ended AS
   (UPDATE report_jobs
    SET available_at=CASE
