@@ -39,8 +39,20 @@ class Scheduler:
         self._ring = ring
 
     def turn(self) -> timedelta:
-        """Comes back when the next run is due, or sooner."""
-        return min(self._fire(each) for each in self._schedules)
+        """Comes back when the next run is due, or sooner.
+
+        Raises what the first schedule raised that failed, after all others: somebody may have locked its row.
+        """
+        failures: list[Exception] = []
+        pauses = [LONGEST]
+        for each in self._schedules:
+            try:
+                pauses.append(self._fire(each))
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        return min(pauses)
 
     def _fire(self, schedule: Schedule) -> timedelta:
         made: list[NewJob] = []

@@ -6,8 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import event
 
+from boxengine.adapters.sql.jobs.desk import SqlJobDesk
 from boxengine.domain.jobs import Beat, Held, JobOutcome, Succeeded
+from boxengine.errors import StoreConflict
+from boxengine.ports.jobs import JobFilter
 from tests.conformance.jobs import BOX, SqlHarness, new
 
 
@@ -46,3 +50,34 @@ def test_the_ends_of_the_others_are_recorded_and_the_locked_one_once_it_is_let_g
     assert jobs.other.record(BOX, ends) == {ids[1]}
     assert jobs.other.still_held(BOX, held) == set()
     assert [jobs.row(job_id)["status"] for job_id in ids] == ["succeeded"] * 3
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+def test_nobody_waits_without_a_limit_for_a_job_that_somebody_has_locked(
+    jobs: SqlHarness, monkeypatch: pytest.MonkeyPatch, in_session: bool
+) -> None:
+    monkeypatch.setattr("boxengine.adapters.sql.connecting.engine.ROW_LOCK_WAIT", 1)
+    event.listen(jobs.engines[1], "begin", _impatient)
+    job = jobs.one()
+    with jobs.engine.connect() as somebody:
+        somebody.execute(sa.text("UPDATE report_jobs SET priority = 7"))
+        for write in (
+            lambda unit: unit.end(Succeeded()),
+            lambda unit: unit.checkpoint({}),
+            lambda _: jobs.other.give_back(BOX, [job.held]),
+            lambda _: SqlJobDesk(jobs.other).cancel(BOX, JobFilter()),  # type: ignore[arg-type] # it is one
+        ):
+            unit = jobs.other.unit(BOX, job)
+            if in_session:
+                jobs.write(unit.session, "undone")
+            with pytest.raises(StoreConflict):
+                write(unit)
+            unit.close()
+        somebody.rollback()
+    assert jobs.effects() == []
+    assert jobs.row(job.id)["status"] == "running"
+
+
+def _impatient(connection: sa.Connection) -> None:
+    if connection.dialect.name != "postgresql":
+        connection.exec_driver_sql("SET SESSION innodb_lock_wait_timeout = 1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from boxengine.domain.jobs import JobBox
 from boxengine.domain.schedules import Misfire, Schedule, scheduled_at
 from boxengine.engine.jobs.create import JobChecks
 from boxengine.engine.jobs.scheduler import Scheduler
+from boxengine.errors import StoreConflict
 from boxengine.ports.jobs import JobFilter
 
 NOON = datetime(2026, 1, 10, 12, 0, tzinfo=UTC)
@@ -90,3 +92,27 @@ def test_a_run_has_one_key_in_all_processes_and_its_time_can_be_had_from_it() ->
     assert schedule.key(NOON) == schedule.key(berlin) == "cron hourly 2026-01-10T12:00:00+00:00"
     assert scheduled_at(schedule.key(NOON)) == NOON
     assert [scheduled_at(key) for key in (None, "upload 7", "cron of mine")] == [None, None, None]
+
+
+def test_a_schedule_that_fails_keeps_no_other_from_creating_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock(NOON - timedelta(minutes=1))
+    jobs = MemoryJobs(clock)
+    store = MemorySchedules(jobs, clock)
+    schedules = [Schedule(name=name, cron=Cron.parse("@hourly"), task="report") for name in ("locked", "other")]
+    scheduler = Scheduler(BOX, schedules, store=store, checks=JobChecks(BOX, tasks=["report"]))
+    scheduler.turn()
+    clock.advance(timedelta(minutes=1))
+    fire = store.fire
+
+    def failing(box: JobBox, name: str, *arguments: Any, **options: Any) -> datetime | None:
+        if name == "locked":
+            raise StoreConflict("somebody has locked the row")
+        return fire(box, name, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "fire", failing)
+        with pytest.raises(StoreConflict):
+            scheduler.turn()
+    assert [row["producer"] for row in jobs.list(BOX, JobFilter(), limit=9)] == ["cron other"]
+    scheduler.turn()
+    assert len(jobs.list(BOX, JobFilter(), limit=9)) == 2

@@ -23,7 +23,8 @@ from boxengine.errors import BoxError, JobLost, JobTimeout
 CONNECT_TIMEOUT = 5
 """Seconds."""
 ROW_LOCK_WAIT = 10
-"""Seconds that a statement waits for rows locked by another transaction (MySQL)."""
+"""Seconds that a statement waits for rows locked by another transaction: on MySQL each; on PostgreSQL those of transactions that
+set it, by ``limit_lock_wait``."""
 _POOLED = "boxengine_pooled"
 SILENCE_MS = 30_000
 """Milliseconds without an acknowledgement from the peer after which a connection is closed."""
@@ -95,6 +96,13 @@ def connect(
     if lock_limit is not None:
         event.listen(engine, "connect", partial(_limit_locks, engine, lock_limit))
     return engine
+
+
+def limit_lock_wait(connection: Connection) -> None:
+    """The transaction's statements wait for locks no longer than MySQL's do. Otherwise a transaction that somebody has left open
+    would keep the thread waiting for as long, without a word."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {ROW_LOCK_WAIT * 1000}")
 
 
 def _limit_locks(engine: Engine, limit: timedelta, connection: Any, _record: Any) -> None:

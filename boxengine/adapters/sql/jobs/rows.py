@@ -22,6 +22,7 @@ from sqlalchemy import (
     update,
 )
 
+from boxengine.adapters.sql.connecting.engine import limit_lock_wait
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.jobs.models import after_table, job_table, journal_table
 from boxengine.adapters.sql.jobs.moments import ago
@@ -111,9 +112,10 @@ class JobRows:
 
 @contextmanager
 def short(engine: Engine) -> Iterator[Connection]:
-    """A transaction that must not stay open, whatever happens to this process."""
+    """A transaction that must not stay open, whatever happens to this process, nor wait for locks for long."""
     with translated(engine), engine.begin() as connection:
         limit_silence(connection, timedelta(seconds=SILENCE))
+        limit_lock_wait(connection)
         yield connection
 
 

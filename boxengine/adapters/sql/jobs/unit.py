@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from boxengine.adapters.sql.connecting.engine import limit_lock_wait
 from boxengine.adapters.sql.connecting.errors import blaming_the_row, translated
 from boxengine.adapters.sql.jobs import writes
 from boxengine.adapters.sql.jobs.ends import Ends
@@ -75,6 +76,7 @@ class SqlUnit:
             session.flush()
             connection = session.connection()
             limit_silence(connection, timedelta(seconds=SILENCE))
+            limit_lock_wait(connection)
             written = write(connection)
             if written:
                 session.commit_fenced()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from boxengine.adapters.sql.connecting.engine import limit_lock_wait
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.receiving.inbox_transaction import SqlInboxTransaction, has_unique
@@ -30,6 +31,8 @@ class SqlInbox:
         kind = SqlInboxTransaction if box.storage is Storage.TABLE else LogInboxTransaction
         table = self._store.table(box)
         with translated(self._store.engine), self._store.engine.begin() as connection:
+            # An application that stores the same item, and does not commit, would hold back the consumer without a word.
+            limit_lock_wait(connection)
             yield kind(connection, table)
 
     def _look_up(self, box: Box) -> frozenset[str]:

@@ -143,6 +143,7 @@ FROM
       WHERE ready.lock_key IS NOT NULL) AS keyed) AS keys
 LEFT OUTER JOIN claimed ON true;
 SET LOCAL idle_in_transaction_session_timeout = 10000;
+SET LOCAL lock_timeout = 10000;
 SELECT report_jobs.id,
        report_jobs.lock_key,
        report_jobs.priority
@@ -341,6 +342,7 @@ WHERE report_jobs.id = any(array(
 
 -- work: checkpoint
 SET LOCAL idle_in_transaction_session_timeout = 10000;
+SET LOCAL lock_timeout = 10000;
 UPDATE report_jobs
 SET lease_expires_at=(clock_timestamp() + report_jobs.lease_ttl * interval '1 second'),
     heartbeat_at=clock_timestamp(),
@@ -352,6 +354,7 @@ WHERE report_jobs.status = 'running'
 
 -- work: end with the handler's session
 SET LOCAL idle_in_transaction_session_timeout = 10000;
+SET LOCAL lock_timeout = 10000;
 WITH told AS
   (SELECT given.id AS id,
           given.token AS token,
@@ -444,6 +447,7 @@ FROM ended;
 
 -- work: ends of several
 SET LOCAL idle_in_transaction_session_timeout = 10000;
+SET LOCAL lock_timeout = 10000;
 WITH told AS
   (SELECT given.id AS id,
           given.token AS token,
@@ -570,6 +574,7 @@ SELECT
    FROM report_jobs_after
    WHERE report_jobs_after.waiting = %(waiting_1)s::SMALLINT) AS anon_2;
 SET LOCAL idle_in_transaction_session_timeout = 10000;
+SET LOCAL lock_timeout = 10000;
 SELECT report_jobs_after.job_id,
        report_jobs_after.after_id,
        report_jobs_after.after_failure,
@@ -644,6 +649,7 @@ WHERE report_jobs.id IN (%(id_1_1)s::BIGINT);
 INSERT INTO report_jobs_events (job_id, kind, payload)
 VALUES (%(job_id)s::BIGINT, %(kind)s::VARCHAR, %(payload)s::JSONB) RETURNING report_jobs_events.id;
 SET LOCAL idle_in_transaction_session_timeout = 10000;
+SET LOCAL lock_timeout = 10000;
 SELECT report_jobs_after.job_id,
        report_jobs_after.after_id,
        report_jobs_after.after_failure,
@@ -742,6 +748,7 @@ SELECT
 
 -- work: give back
 SET LOCAL idle_in_transaction_session_timeout = 10000;
+SET LOCAL lock_timeout = 10000;
 SELECT report_jobs.id,
        report_jobs.lock_key,
        report_jobs.cancel_requested
@@ -788,6 +795,7 @@ VALUES (%(job_id)s::BIGINT, %(kind)s::VARCHAR, %(payload)s::JSONB) RETURNING rep
 
 -- work: reap
 SET LOCAL idle_in_transaction_session_timeout = 10000;
+SET LOCAL lock_timeout = 10000;
 SELECT report_jobs.id,
        report_jobs.attempt,
        report_jobs.max_attempts,
@@ -817,6 +825,7 @@ WHERE report_jobs.status = 'running';
 
 -- work: cancel
 SET LOCAL idle_in_transaction_session_timeout = 10000;
+SET LOCAL lock_timeout = 10000;
 SELECT report_jobs.id,
        report_jobs.lock_key,
        report_jobs.waits
@@ -857,6 +866,7 @@ UPDATE SKIP LOCKED;
 INSERT INTO report_jobs_events (job_id, kind, payload)
 VALUES (%(job_id)s::BIGINT, %(kind)s::VARCHAR, %(payload)s::JSONB) RETURNING report_jobs_events.id;
 SET LOCAL idle_in_transaction_session_timeout = 10000;
+SET LOCAL lock_timeout = 10000;
 SELECT report_jobs.id
 FROM report_jobs
 WHERE report_jobs.status = 'running'
@@ -868,6 +878,7 @@ UPDATE;
 
 -- work: retry
 SET LOCAL idle_in_transaction_session_timeout = 10000;
+SET LOCAL lock_timeout = 10000;
 SELECT report_jobs.id,
        report_jobs.lock_key,
        report_jobs.waits
@@ -902,6 +913,7 @@ VALUES (%(job_id)s::BIGINT, %(kind)s::VARCHAR, %(payload)s::JSONB) RETURNING rep
 
 -- work: statistics
 SET LOCAL idle_in_transaction_session_timeout = 10000;
+SET LOCAL lock_timeout = 10000;
 SELECT count(*) AS count_1
 FROM
   (SELECT DISTINCT report_jobs_after.job_id AS job_id
@@ -940,6 +952,7 @@ GROUP BY anon_1.status;
 
 -- work: deletion of old jobs
 SET LOCAL idle_in_transaction_session_timeout = 10000;
+SET LOCAL lock_timeout = 10000;
 SELECT report_jobs.id
 FROM report_jobs
 WHERE report_jobs.finished_at < (now() - %(ago_1)s * interval '1 second')
