@@ -14,6 +14,7 @@ from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.source import MemorySource
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.message import ReceivedMessage
+from boxengine.engine.attempt import LONGEST_REASON
 from boxengine.engine.consuming.loop import LAG_EVERY, ConsumeLimits, Consumer
 from boxengine.engine.consuming.repetitions import TELL_EVERY, Repetitions
 from boxengine.engine.consuming.stopped import SHARE
@@ -74,6 +75,8 @@ class World:
         """How many rows were read for their payload each time."""
         self.refusing: set[str] = set()
         """Places of messages that the dead letters do not take now."""
+        self.refusal = "refused"
+        """Why the message ``bad`` is refused."""
         self.clock = ManualClock()
         self.observer = Counts()
         self._graves = graves
@@ -137,7 +140,7 @@ class World:
         for attributes in batch:
             assert attributes.keys() == {"dedup_key", "event_key", "payload"}
             if attributes["payload"] == b"bad":
-                raise InvalidItem("refused")
+                raise InvalidItem(self.refusal)
             key = attributes["dedup_key"].partition("@")[0]
             if key not in self.stored:
                 self.stored.append(key)
@@ -388,3 +391,14 @@ def test_a_refused_dead_letter_is_tried_again_only_after_the_others_had_their_ti
         world.clock.advance(timedelta(seconds=1))
     blocked = sum(tries)
     assert 0 < blocked <= 1.1 * (100 + blocked) / (1 + SHARE), "a try takes two seconds, and all partitions wait for it"
+
+
+def test_any_reason_fits_a_dead_letter() -> None:
+    """A rule's error may quote the message: half a surrogate pair, NUL, or all of a value as long as a message can be."""
+    world = World(message(0, value="bad"), message(1))
+    world.refusal = "no tenant \ud800\x00 of postgresql://shop:hunter2@db/shop: " + "x" * 2_000_000
+    world.consumer.turn()
+    assert world.source.committed == {("orders", 0): 2}
+    (dead,) = world.dead
+    assert dead.startswith("orders:0:0 no tenant ?\\x00 of postgresql://shop:***@db/shop: xxx")
+    assert len(dead.encode()) < 1.1 * LONGEST_REASON

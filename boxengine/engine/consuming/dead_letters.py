@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from boxengine.domain.box import Box
-from boxengine.domain.message import ReceivedMessage, remains
+from boxengine.domain.masking import masked_text
+from boxengine.domain.message import ReceivedMessage, legible_text, remains
+from boxengine.engine.attempt import LONGEST_REASON, text_of
+from boxengine.errors import InvalidItem
 from boxengine.ports import CreateBatch, Inbox, InboxTransaction
 
 
@@ -47,6 +50,15 @@ class OtherBox:
             known: set[int] = set()
             self._create_batch(transaction.session, [attributes], known=known)
         return not known
+
+
+def reason_in(refusal: InvalidItem) -> str:
+    """Why a message was refused, as a text that every row and every topic takes.
+
+    A rule's error may quote the message: NUL, half a surrogate pair, or more than the largest message could hold.
+    """
+    said = legible_text(masked_text(text_of(refusal)[:LONGEST_REASON]))
+    return said.encode(errors="replace").decode()
 
 
 def reason_headers(message: ReceivedMessage, reason: str) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from boxengine.domain.box import Box
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.message import ReceivedMessage, item_attributes
 from boxengine.engine.attempt import ends_the_worker, text_of
-from boxengine.engine.consuming.dead_letters import only
+from boxengine.engine.consuming.dead_letters import only, reason_in
 from boxengine.engine.consuming.former_rows import FormerRows
 from boxengine.engine.consuming.repetitions import Repetition, Repetitions
 from boxengine.engine.consuming.stopped import StoppedPartitions, Unburied, Unstorable
@@ -184,7 +184,7 @@ class Consumer:
                 ids = self._create_batch(transaction.session, batch, known=known)
         except InvalidItem as refusal:
             if len(messages) == 1:
-                return self._buried(transaction, messages[0], str(refusal))
+                return self._buried(transaction, messages[0], reason_in(refusal))
             middle = len(messages) // 2
             return self._inserted(transaction, messages[:middle]) + self._inserted(transaction, messages[middle:])
         return self._compared(transaction, list(_repeated(messages, ids, batch, known)))
