@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import date, timedelta
 from difflib import get_close_matches
 from types import MappingProxyType
@@ -103,6 +104,23 @@ def check_values(
                 raise InvalidItem(
                     f"box {box}, item {position}: {name}: expected a datetime with a zone, such as {MOMENTS[name]}; "
                     f"got {given!r:.80}"
+                )
+
+
+def check_single_values(box: str, rows: Sequence[Mapping[str, Any]], columns: Collection[str]) -> None:
+    """Refuses an object, a list or a set for a column that takes a single value.
+
+    A driver may store its text, or raise an error that reads as if the statement were wrong, or the server.
+
+    Raises:
+        InvalidItem: names the item and the attribute.
+    """
+    for position, row in enumerate(rows):
+        for name in columns:
+            given = row.get(name)
+            if isinstance(given, Mapping | list | tuple | AbstractSet):
+                raise InvalidItem(
+                    f"box {box}, item {position}: {name}: expected a single value, got {type(given).__name__}"
                 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -59,7 +59,13 @@ class Counts:
 class World:
     """An inbox and dead letters in lists, with transactions that can be undone; the message ``bad`` is refused."""
 
-    def __init__(self, *messages: ReceivedMessage, graves: bool = True, batch_size: int = 100) -> None:
+    def __init__(
+        self,
+        *messages: ReceivedMessage,
+        graves: bool = True,
+        batch_size: int = 100,
+        rules: Mapping[str, Callable[[ReceivedMessage], Any]] | None = None,
+    ) -> None:
         self.session: Any = self
         self.stored: list[str] = []
         self.dead: list[str] = []
@@ -92,6 +98,7 @@ class World:
             observer=self.observer,
             clock=self.clock,
             limits=ConsumeLimits(batch_size=batch_size),
+            rules=rules,
             repetitions=Repetitions(BOX, error_tracker=self.tell, clock=self.clock),
         )
 
@@ -402,3 +409,26 @@ def test_any_reason_fits_a_dead_letter() -> None:
     (dead,) = world.dead
     assert dead.startswith("orders:0:0 no tenant ?\\x00 of postgresql://shop:***@db/shop: xxx")
     assert len(dead.encode()) < 1.1 * LONGEST_REASON
+
+
+async def _awaited(_message: ReceivedMessage) -> str:
+    return "7"
+
+
+def _yielding(_message: ReceivedMessage) -> Iterator[str]:
+    yield "7"
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [(_awaited, "a coroutine that nobody waits for"), (_yielding, "a generator whose code nobody runs")],
+)
+def test_a_rule_whose_code_did_not_run_gives_no_attribute(rule: Callable[[ReceivedMessage], Any], words: str) -> None:
+    """As of a decorator that hides ``async def``: the text of a coroutine would have been stored as the tenant."""
+    world = World(
+        message(0), message(1, value="other"), rules={"tenant": lambda each: rule(each) if each.offset else "7"}
+    )
+    world.consumer.turn()
+    assert world.stored == ["orders:0:0"]
+    (dead,) = world.dead
+    assert dead.startswith(f"orders:0:1 tenant: the rule returned {words}")

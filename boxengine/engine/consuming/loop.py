@@ -15,7 +15,8 @@ from typing import Any
 from boxengine.domain.box import Box
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.message import ReceivedMessage, item_attributes
-from boxengine.engine.attempt import ends_the_worker, text_of
+from boxengine.engine.answers import refusal, unfinished
+from boxengine.engine.attempt import ends_the_worker, reason_of, text_of
 from boxengine.engine.consuming.dead_letters import only, reason_in
 from boxengine.engine.consuming.former_rows import FormerRows
 from boxengine.engine.consuming.repetitions import Repetition, Repetitions
@@ -200,7 +201,7 @@ class Consumer:
         try:
             attributes = item_attributes(message, max_payload=self._limits.max_payload)
             for name, rule in self._rules.items():
-                value = rule(message)
+                value = _finished(name, rule(message))
                 if value is not None:
                     attributes[name] = value
         except InvalidItem:
@@ -230,6 +231,17 @@ class Consumer:
         except GraveUnavailable as error:
             raise Unburied(message, f"{reason}; {error}", seconds=self._clock.monotonic() - began) from error
         return Tally(duplicates=[message])
+
+
+def _finished(name: str, value: Any) -> Any:
+    """What a rule returned; its code has run.
+
+    Raises:
+        InvalidItem: it is a coroutine, a generator or the like.
+    """
+    if unfinished(value):
+        raise InvalidItem(f"{name}: the rule {reason_of(refusal(value))}")
+    return value
 
 
 def _repeated(

@@ -21,14 +21,14 @@ from boxengine.adapters.sql.dialects.inserts import Inserts, runs
 from boxengine.adapters.sql.log.tables import log_table
 from boxengine.adapters.sql.sessions.callers_connection import callers_connection
 from boxengine.adapters.sql.shape.adapting import adapted, mapped
-from boxengine.adapters.sql.shape.columns import length_of
-from boxengine.adapters.sql.shape.models import box_table
+from boxengine.adapters.sql.shape.columns import length_of, takes_one_value
+from boxengine.adapters.sql.shape.models import box_table, own_columns
 from boxengine.adapters.sql.waking.after_commit import send_after_commit
 from boxengine.adapters.sql.waking.eased_notify import EasedNotify
 from boxengine.adapters.sql.waking.notifying import IN_TRANSACTION, wake, wake_out_of_turn
 from boxengine.adapters.sql.waking.telling import signal_of, signals_of
 from boxengine.domain.box import Box, BoxType, Storage
-from boxengine.domain.new_values import NO_LIMIT, TEXTS, check_names, check_values, not_json
+from boxengine.domain.new_values import NO_LIMIT, TEXTS, check_names, check_single_values, check_values, not_json
 from boxengine.errors import InvalidItem
 from boxengine.ports import Attributes, Inserted, Signal
 
@@ -59,6 +59,8 @@ class SqlRows:
         self._signal = signal
         self._eased = eased
         table: Table = model.__table__ if model is not None else box_table(box, MetaData())  # type: ignore[attr-defined]
+        self._single = [name for name in own_columns(table) if takes_one_value(table.columns[name].type)]
+        """The model's own columns, as far as they take single values."""
         logged = box.storage is Storage.LOG
         self._marked = table
         """Its comment holds the number of buckets in force; a log's own has none."""
@@ -127,13 +129,15 @@ class SqlRows:
         return adapted(self._table, self._box, connection)
 
     def _check(self, connection: Connection, rows: Sequence[Attributes]) -> None:
-        """See ``check_values``."""
+        """See ``check_values`` and ``check_single_values``."""
 
         def look() -> Mapping[str, int]:
             self._longest = self._lengths_in(connection)
             return self._longest
 
         check_values(self._box.name, rows, longest=self._longest, look=look)
+        if self._single:
+            check_single_values(self._box.name, rows, self._single)
 
     def _lengths_in(self, connection: Connection) -> dict[str, int]:
         """How many characters the database really takes: the table's owner may have widened its columns.

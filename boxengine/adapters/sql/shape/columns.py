@@ -8,12 +8,19 @@ from uuid import UUID
 
 from sqlalchemy import (
     CHAR,
+    TEXT,
+    VARCHAR,
     BigInteger,
+    Boolean,
+    Date,
     DateTime,
     Dialect,
     Enum,
+    Float,
     Integer,
     LargeBinary,
+    Numeric,
+    SmallInteger,
     String,
     Text,
     TypeDecorator,
@@ -73,6 +80,10 @@ class UtcMoment(TypeDecorator[datetime]):
         return None if value is None else value.replace(tzinfo=UTC)
 
 
+_SINGLE = frozenset(
+    {String, Text, VARCHAR, TEXT, Integer, SmallInteger, BigInteger, Numeric, Float, Boolean, Date, DateTime, Uuid}
+)
+
 # Keys that differ only in case are different keys; MySQL's default collations would compare them as equal.
 _EXACT = mysql.VARCHAR(255, charset="utf8mb4", collation="utf8mb4_bin")
 
@@ -94,3 +105,8 @@ def length_of(kind: object) -> int:
     """
     length: int | None = None if isinstance(kind, Enum | TypeDecorator) else getattr(kind, "length", None)
     return NO_LIMIT if length is None else length
+
+
+def takes_one_value(kind: object) -> bool:
+    """Whether a column of this type surely takes no object, list or set. Users' types may, and so does MySQL's SET."""
+    return type(kind) in _SINGLE

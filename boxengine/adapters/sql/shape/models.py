@@ -167,6 +167,11 @@ def _set_storage(table: Table, connection: Connection, **_options: Any) -> None:
             connection.execute(DDL(for_driver(statement)))  # type: ignore[no-untyped-call] # SQLAlchemy's
 
 
+def own_columns(table: Table) -> list[str]:
+    """The columns that a user's class has beside those of every box."""
+    return [name for name in table.columns.keys() if name not in _BoxItem.__annotations__]  # noqa: SIM118 - no mapping
+
+
 def box_table(box: Box, metadata: MetaData) -> Table:
     """The table of a box for which the user wrote no class."""
     known = metadata.tables.get(box.table)
