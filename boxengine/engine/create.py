@@ -54,6 +54,11 @@ class Creator:
         self._middlewares = middlewares
 
     @property
+    def columns(self) -> frozenset[str]:
+        """The columns that an item's attributes may set."""
+        return self._rows.columns
+
+    @property
     def rewrites(self) -> bool:
         """Whether a create middleware may write something else than it is given."""
         return bool(self._middlewares.create_batch)

@@ -16,7 +16,7 @@ from boxengine.app.receiving import consuming
 from boxengine.app.receiving.consuming import Consuming
 from boxengine.app.receiving.sources import Source, sources
 from boxengine.engine.observation import NullObserver, NullTracer
-from boxengine.errors import BoxError, ConfigurationError, UnknownBox
+from boxengine.errors import BoxError, ConfigurationError, SchemaMismatch, UnknownBox
 
 
 def written(folder: Path, **kafka: Any) -> Path:
@@ -140,3 +140,11 @@ def test_a_process_that_waits_long_for_the_answer_to_a_commit_is_not_ready(
         assert "kafka (commit of order_inbox_item-0): no answer" in health.ready().reasons
     finally:
         process.close()
+
+
+def test_a_column_of_the_table_that_only_a_model_could_set_is_asked_for_at_start(tmp_path: Path) -> None:
+    """Each message would be a dead letter."""
+    path = written(tmp_path, attributes={"tenant": "x"})
+    process = Consuming(boxengine.load(path).resolved, observer=NullObserver(), tracer=NullTracer())
+    with pytest.raises(SchemaMismatch, match="its source sets tenant, which its model does not have"):
+        process.worker(health=process.health())

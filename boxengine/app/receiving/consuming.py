@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -107,13 +107,13 @@ class Consuming:
 
         Raises:
             SchemaMismatch: a box's table cannot recognize a repeated message, or has no column for one of the source's
-                ``attributes``. Not checked while the database is down.
+                ``attributes``, which is not checked while the database is down; or the box's model has none.
         """
         try:
             for source in self._sources.values():
-                self._check_columns(source)
-        except StoreUnavailable:
-            pass  # the consumers find out when it is back
+                with suppress(StoreUnavailable):  # the consumers find out when it is back
+                    self._check_table(source)
+                self._check_model(source)
         except SchemaMismatch:
             self.close()
             raise
@@ -143,11 +143,21 @@ class Consuming:
             [Closing("the database's connections", self._store.close)],
         ]
 
-    def _check_columns(self, source: Source) -> None:
+    def _check_table(self, source: Source) -> None:
         lacking = sorted(source.attributes.keys() - self._inbox.columns(source.box))
         if lacking:
             raise SchemaMismatch(
                 f"box {source.box.name}: its source sets {', '.join(lacking)}, and table {source.box.table!r} has no such column"
+            )
+
+    def _check_model(self, source: Source) -> None:
+        """Items are written through the box's model. Without one they have boxengine's own columns alone."""
+        columns = self._items.creator(source.box.name, source.box.type).columns
+        lacking = sorted(source.attributes.keys() - columns)
+        if lacking:
+            raise SchemaMismatch(
+                f"box {source.box.name}: its source sets {', '.join(lacking)}, which its model does not have: give the box a "
+                "model with such a column"
             )
 
     # ── the parts ────────────────────────────────────────────────────────────────────────────────────
