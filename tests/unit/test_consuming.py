@@ -12,12 +12,13 @@ import pytest
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.source import MemorySource
+from boxengine.app.receiving.consuming import TURN_LIMIT
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.message import ReceivedMessage
 from boxengine.engine.attempt import LONGEST_REASON
 from boxengine.engine.consuming.loop import LAG_EVERY, ConsumeLimits, Consumer
 from boxengine.engine.consuming.repetitions import TELL_EVERY, Repetitions
-from boxengine.engine.consuming.stopped import SHARE
+from boxengine.engine.consuming.stopped import LONGEST_WAIT, SHARE
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import GraveUnavailable, InvalidItem, StoreUnavailable
 from boxengine.ports import Consumed, InboxTransaction, TopicPartition
@@ -81,6 +82,7 @@ class World:
         """How many rows were read for their payload each time."""
         self.refusing: set[str] = set()
         """Places of messages that the dead letters do not take now."""
+        self.seconds_to_refuse = 2.0
         self.refusal = "refused"
         """Why the message ``bad`` is refused."""
         self.clock = ManualClock()
@@ -161,7 +163,7 @@ class World:
         if not self._graves:
             raise InvalidItem("no grave")
         if message.place in self.refusing:
-            self.clock.advance(timedelta(seconds=2))
+            self.clock.advance(timedelta(seconds=self.seconds_to_refuse))
             raise GraveUnavailable("the dead-letter topic graves does not take it: too large")
         self.dead.append(f"{message.place} {reason}")
         return True
@@ -432,3 +434,21 @@ def test_a_rule_whose_code_did_not_run_gives_no_attribute(rule: Callable[[Receiv
     assert world.stored == ["orders:0:0"]
     (dead,) = world.dead
     assert dead.startswith(f"orders:0:1 tenant: the rule returned {words}")
+
+
+def test_a_dead_letter_topic_that_answers_nothing_does_not_hold_up_a_turn_once_for_each_partition() -> None:
+    """With twelve partitions at 30 seconds each, the group would take the consumer for dead, and so would the probe."""
+    world = World(*(message(n, partition=p, value="good" if n % 2 else "bad") for p in range(12) for n in range(4)))
+    world.refusing = {f"orders:{p}:0" for p in range(12)}
+    world.seconds_to_refuse = 30.0
+    for _ in range(5):
+        began = world.clock.monotonic()
+        world.consumer.turn()
+        assert world.clock.monotonic() - began <= TURN_LIMIT.total_seconds() / 2
+    assert len(world.observer.outages) == 12
+    assert "the dead letter was not tried: others have just taken 30 s" in world.observer.outages[1][1]
+    world.refusing.clear()
+    world.clock.advance(timedelta(seconds=LONGEST_WAIT))
+    world.consumer.turn()
+    assert world.source.committed == {("orders", p): 4 for p in range(12)}
+    assert len(world.observer.recovered_from) == 12

@@ -39,6 +39,9 @@ from boxengine.ports import (
 NOW = timedelta(0)
 LAG_EVERY = 15.0
 """Seconds between two reports of the lag."""
+PATIENCE = 30.0
+"""Seconds of failed attempts to store dead letters after which a turn tries no other. Each partition may have one, and together
+they would take longer than the group waits for the consumer's next poll."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +90,8 @@ class Consumer:
         self._observer = observer
         self._clock = clock
         self._tell_lag_at = 0.0
+        self._in_vain = 0.0
+        """Seconds of this turn's failed attempts to store dead letters."""
         self._limits = limits
         self._rules = dict(rules or {})
         self._former = FormerRows()
@@ -135,6 +140,7 @@ class Consumer:
 
     def _store(self, messages: Sequence[ReceivedMessage]) -> Sequence[ReceivedMessage]:
         """Stores the messages; returns them without those of partitions that had to be halted."""
+        self._in_vain = 0.0
         try:
             self._columns = self._inbox.columns(self._box)
             while messages:
@@ -222,6 +228,9 @@ class Consumer:
             Unstorable: it cannot be put away either.
             Unburied: its dead letter cannot be stored now.
         """
+        if self._in_vain >= PATIENCE:
+            why = f"the dead letter was not tried: others have just taken {self._in_vain:.0f} s"
+            raise Unburied(message, f"{reason}; {why}", seconds=self._in_vain)
         began = self._clock.monotonic()
         try:
             if self._dead_letters.bury(transaction, message, reason):
@@ -229,7 +238,9 @@ class Consumer:
         except InvalidItem as error:
             raise Unstorable(message, f"{reason}; nor can it be put away: {error}") from error
         except GraveUnavailable as error:
-            raise Unburied(message, f"{reason}; {error}", seconds=self._clock.monotonic() - began) from error
+            seconds = self._clock.monotonic() - began
+            self._in_vain += seconds
+            raise Unburied(message, f"{reason}; {error}", seconds=seconds) from error
         return Tally(duplicates=[message])
 
 
