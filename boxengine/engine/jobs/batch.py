@@ -28,6 +28,20 @@ class Batch:
 
     def attempt(self, runs: Sequence[Run]) -> None:
         """Gives each run its ``ending``, except lost ones."""
+        runs = [run for run in runs if self._is_readable(run)]
+        if runs:
+            self._attempt(runs)
+
+    def _is_readable(self, run: Run) -> bool:
+        """Whether its arguments can be decoded. If not, its own attempt has failed: a handler cannot tell which job it is."""
+        try:
+            run.args()
+        except Exception as error:  # a contract's
+            run.ending = self._endings.failure(run, error)
+            return False
+        return True
+
+    def _attempt(self, runs: Sequence[Run]) -> None:
         jobs: list[BatchJob[Any]] = [BatchJob(run) for run in runs]
         try:
             answers = self._answers(self._call(runs, jobs), runs)

@@ -107,6 +107,26 @@ def test_an_answer_that_cannot_be_kept_fails_its_own_attempt() -> None:
     assert "the handler returned a generator whose code nobody runs" in str(crew.row(2).error)
 
 
+def test_arguments_that_cannot_be_read_fail_their_own_attempt() -> None:
+    """The handler could not leave the job out: it does not know which of them raises when it asks."""
+
+    class Codec:
+        def encode(self, args: Any) -> Any:
+            return args
+
+        def decode(self, stored: Any) -> Any:
+            if stored["n"] == 1:
+                raise InvalidItem("a field is missing")
+            return stored["n"]
+
+    crew = crew_of(lambda jobs: [job.args for job in jobs], 3, codecs={"report": Codec()})
+    crew.work()
+    assert states(crew) == ["succeeded", "queued", "succeeded"]
+    assert [crew.row(number).result for number in (1, 3)] == [0, 2]
+    assert "InvalidItem: a field is missing" in str(crew.row(2).error)
+    assert crew.told == []
+
+
 def test_the_last_failed_attempt_ends_the_job() -> None:
     crew = Crew(BatchHandler(lambda jobs: [Failure("no good")] * len(jobs)), batch_size=10)
     crew.create(max_attempts=1)
