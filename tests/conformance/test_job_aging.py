@@ -115,6 +115,17 @@ def picked(jobs: JobHarness, job_id: int) -> datetime:
     return moments[-1]
 
 
+def test_a_job_that_was_taken_from_a_silent_worker_begins_its_wait_anew(jobs: JobHarness) -> None:
+    """It ran for three hours and waits for a second: it has not waited for three hours."""
+    jobs.one(new(lease_ttl=timedelta(hours=3)))
+    jobs.pass_time(3 * 3600 + 1)
+    assert jobs.store.reap(BOX).requeued
+    lag = jobs.store.lag(BOX)
+    assert lag is not None
+    assert lag < timedelta(minutes=1)
+    assert jobs.store.backlog(BOX, limit=10).waits < timedelta(minutes=1)
+
+
 def test_the_lag_is_the_wait_of_the_oldest_job_that_can_be_claimed(jobs: JobHarness) -> None:
     assert jobs.store.lag(BOX) is None
     jobs.create(new(delay=timedelta(hours=1)), new(priority=200))

@@ -120,6 +120,7 @@ class MemoryJobs(MemoryDesk):
                     self._tell(row, EventKind.CANCELED, {"reason": SILENT})
                 elif row.attempt < row.max_attempts:
                     requeued.append(row.id)
+                    row.available_at = now
                     self._leave(box, row, JobState.QUEUED)
                     self._tell(row, EventKind.REQUEUE, {"reason": SILENT})
                 else:

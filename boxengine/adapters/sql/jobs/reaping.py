@@ -59,7 +59,8 @@ def reap(connection: Connection, rows: JobRows) -> Reaped:
     for ids, state, values in (
         (canceled, JobState.CANCELED, over),
         (lost, JobState.LOST, over),
-        (again, JobState.QUEUED, {"waits": int(Waits.NOTHING), "error": SILENT}),
+        # It could begin from now on: its lag, and its age, count from here.
+        (again, JobState.QUEUED, {"waits": int(Waits.NOTHING), "available_at": clock_now(), "error": SILENT}),
     ):
         _take_away(connection, rows, ids, {"status": str(state), **values})
     rows.let_go(connection, {row.lock_key for row in silent})

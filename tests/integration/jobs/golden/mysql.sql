@@ -483,7 +483,8 @@ LIMIT %(param_1)s
 FOR
 UPDATE SKIP LOCKED;
 UPDATE report_jobs
-SET status=%(status)s,
+SET available_at=utc_timestamp(6),
+    status=%(status)s,
     waits=%(waits)s,
     holds=%(holds)s,
     lease_expires_at=%(lease_expires_at)s,

@@ -810,7 +810,8 @@ LIMIT %(param_1)s::INTEGER
 FOR
 UPDATE SKIP LOCKED;
 UPDATE report_jobs
-SET status=%(status)s::VARCHAR,
+SET available_at=clock_timestamp(),
+    status=%(status)s::VARCHAR,
     waits=%(waits)s::SMALLINT,
     holds=%(holds)s::VARCHAR,
     lease_expires_at=%(lease_expires_at)s::TIMESTAMP WITH TIME ZONE,
