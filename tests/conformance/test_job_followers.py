@@ -123,6 +123,18 @@ def test_a_predecessor_deleted_by_hand_cancels(jobs: JobHarness) -> None:
     assert jobs.row(last)["error"] == f"job {first}, for which it waited, is not there any more"
 
 
+def test_a_follower_deleted_by_hand_keeps_no_predecessor_from_its_retention(jobs: JobHarness) -> None:
+    first = jobs.one()
+    last, other = create(jobs, first.id), create(jobs, first.id)
+    jobs.delete(last)
+    assert end(jobs, first, Succeeded())
+    assert look(jobs) == [other]
+    assert not jobs.store.promote(BOX).followers
+    jobs.pass_time(86_401)
+    assert jobs.store.delete_finished(BOX) == 1
+    assert jobs.desk.show(BOX, first.id) is None
+
+
 @pytest.mark.parametrize("ending", [Succeeded(), Failed(error="no")])
 def test_retention_tells_the_followers_first(jobs: JobHarness, ending: Ending) -> None:
     first = jobs.one()

@@ -156,8 +156,11 @@ def _settle(connection: Connection, rows: JobRows, over: Sequence[Row[Any]]) -> 
     if not over:
         return 0
     jobs, after = rows.jobs.c, rows.after
-    waiting = select(jobs.id).where(jobs.id.in_(sorted({pair.job_id for pair in over})), rows.queued(Waits.JOBS))
+    ids = sorted({pair.job_id for pair in over})
+    waiting = select(jobs.id).where(jobs.id.in_(ids), rows.queued(Waits.JOBS))
     mine = set(connection.scalars(waiting.order_by(jobs.id).with_for_update(skip_locked=True)))
+    if len(mine) < len(ids):
+        _drop_deleted(connection, rows, [each for each in ids if each not in mine])
     over = [pair for pair in over if pair.job_id in mine]
     if not over:
         return 0
@@ -173,6 +176,15 @@ def _settle(connection: Connection, rows: JobRows, over: Sequence[Row[Any]]) -> 
     free = [each for each in hopeful if each not in held]
     _let_go(connection, rows, free)
     return len(failed) + len(free)
+
+
+def _drop_deleted(connection: Connection, rows: JobRows, ids: Sequence[int]) -> None:
+    """Forgets what followers waited for that somebody has deleted by hand. Their predecessors would be kept for ever."""
+    jobs = rows.jobs.c
+    there = set(connection.scalars(select(jobs.id).where(jobs.id.in_(ids))))
+    gone = [each for each in ids if each not in there]
+    if gone:
+        connection.execute(rows.after.delete().where(rows.after.c.job_id.in_(gone)))
 
 
 def _cancel(connection: Connection, rows: JobRows, failed: Mapping[int, Row[Any]]) -> None:
