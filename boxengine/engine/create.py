@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import is_dataclass
+from copy import copy
+from dataclasses import is_dataclass, replace
 from datetime import datetime
 from enum import Enum
 from typing import Any
@@ -62,6 +63,18 @@ class Creator:
     def rewrites(self) -> bool:
         """Whether a create middleware may write something else than it is given."""
         return bool(self._middlewares.create_batch)
+
+    def unlimited(self) -> Creator:
+        """The same without a limit of payloads, for what has to be kept: there is nobody left to refuse it to."""
+        other = copy(self)
+        other._max_payload = None  # noqa: SLF001 - a copy of this object
+        return other
+
+    def unguarded(self) -> Creator:
+        """The same without a limit of payloads, and without create middlewares."""
+        other = self.unlimited()
+        other._middlewares = replace(self._middlewares, create_item=(), create_batch=())  # noqa: SLF001 - likewise
+        return other
 
     def create(self, session: Any, attributes: Mapping[str, Any], *, partition_by: Any = None) -> ItemId:
         """Inserts one item through ``session`` and returns its id.

@@ -38,7 +38,7 @@ from boxengine.engine.running.threads import ThreadGroup
 from boxengine.engine.running.worker import Loop, Worker
 from boxengine.engine.tracking import GuardedTracker
 from boxengine.errors import BadUsage, SchemaMismatch, SourceUnavailable, StoreUnavailable
-from boxengine.ports import CreateBatch, DeadLetters, ErrorTracker, Observer, Service, Tracer
+from boxengine.ports import DeadLetters, ErrorTracker, Observer, Service, Tracer
 from boxengine.settings import Resolved
 
 TURN_LIMIT = timedelta(minutes=2)
@@ -207,13 +207,13 @@ class Consuming:
             topic = DeadLetterTopic(source.dead_letter_topic, config=config, producers=ProducerPool())
             self._dead_letter_topics.append(Closing(f"dead letter topic {source.dead_letter_topic}", topic.close))
             return topic
+        box = source.dead_letter_box or source.box
+        creator = self._items.creator(box.name, box.type)
+        create_batch = creator.unlimited().create_batch
         if source.dead_letter_box is not None:
-            box = source.dead_letter_box
-            return OtherBox(box, create_batch=self._create_batch(box), inbox=self._inbox)
-        return FailedRows(source.box, create_batch=self._create_batch(source.box), inbox=self._inbox)
-
-    def _create_batch(self, box: Box) -> CreateBatch:
-        return self._items.creator(box.name, box.type).create_batch
+            return OtherBox(box, create_batch=create_batch, inbox=self._inbox)
+        unguarded = creator.unguarded().create_batch
+        return FailedRows(box, create_batch=create_batch, unguarded=unguarded, inbox=self._inbox)
 
     def _report_missing(self, what: str, reason: str | None) -> None:
         """A parent's sources ask no broker, so its check of Kafka finds nothing: its child processes report it."""

@@ -16,16 +16,29 @@ from boxengine.ports import CreateBatch, Inbox, InboxTransaction
 class FailedRows:
     """``DeadLetters`` in the box itself, as failed rows: the default."""
 
-    def __init__(self, box: Box, *, create_batch: CreateBatch, inbox: Inbox) -> None:
+    def __init__(self, box: Box, *, create_batch: CreateBatch, unguarded: CreateBatch, inbox: Inbox) -> None:
+        """Args:
+        unguarded: the same without the create middlewares.
+        """
         self._box = box
         self._create_batch = create_batch
+        self._unguarded = unguarded
         self._inbox = inbox
 
     def bury(self, transaction: InboxTransaction, message: ReceivedMessage, reason: str) -> bool:
         attributes = only(self._inbox.columns(self._box), remains(message))
+        try:
+            return self._store(transaction, self._create_batch, attributes, reason)
+        except InvalidItem:
+            # A create middleware that refuses the message refuses its row, too. Others may set columns that the table demands.
+            return self._store(transaction, self._unguarded, attributes, reason)
+
+    def _store(
+        self, transaction: InboxTransaction, create_batch: CreateBatch, attributes: dict[str, Any], reason: str
+    ) -> bool:
         with transaction.savepoint():
             known: set[int] = set()
-            for item_id in self._create_batch(transaction.session, [attributes], known=known):
+            for item_id in create_batch(transaction.session, [dict(attributes)], known=known):
                 # A known row belongs to an earlier message with the same Idempotency-Key, which may have been valid.
                 if item_id not in known:
                     transaction.reject(item_id, f"not processed: the message could not be stored as it is: {reason}")

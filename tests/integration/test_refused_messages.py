@@ -1,0 +1,93 @@
+"""Messages that the box refuses, and that are kept all the same: as its failed rows, or in the box for dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from sqlalchemy import NullPool, Row, create_engine, text
+
+import boxengine
+from boxengine.adapters.memory.source import MemorySource
+from boxengine.adapters.sql.making import schema
+from boxengine.app.receiving import consuming
+from boxengine.app.receiving.consuming import Consuming
+from boxengine.domain.item import Status
+from boxengine.domain.message import ReceivedMessage
+from boxengine.engine.observation import NullObserver, NullTracer
+from boxengine.errors import InvalidItem
+
+BOX, DEAD = "order_inbox_item", "dead_inbox_item"
+BAD = b"bad, and longer than ten bytes"
+
+
+class Guard:
+    """A user's middleware that knows bad orders."""
+
+    def __call__(
+        self, _model: object, batch: Sequence[Mapping[str, Any]], call_next: Callable[..., list[int]]
+    ) -> object:
+        if any(each["payload"].startswith(b"bad") for each in batch):
+            raise InvalidItem("a bad order")
+        return call_next()
+
+
+def consumed(
+    folder: Path, url: str, monkeypatch: pytest.MonkeyPatch, *, source: Mapping[str, Any] | None = None, **settings: Any
+) -> dict[str, Sequence[Row[Any]]]:
+    """The rows of both boxes after a good message, a bad one and another good one."""
+    log = MemorySource([ReceivedMessage("orders", 0, n, b"7", value) for n, value in enumerate((b"1", BAD, b"2"))])
+    monkeypatch.setattr(consuming, "KafkaSource", lambda **_arguments: log)
+    kafka = {"topics": "orders", "group": "billing", "bootstrap_servers": "127.0.0.1:9", **(source or {})}
+    path = folder / "outbox.yml"
+    boxes = {BOX: {"source": {"kafka": kafka}}, DEAD: {}}
+    path.write_text(yaml.safe_dump({"database": {"url": url}, "inbox_items": boxes, **settings}))
+    loaded = boxengine.load(path)
+    engine = create_engine(url, poolclass=NullPool)
+    schema.create(engine, [loaded.box(BOX), loaded.box(DEAD)])
+    process = Consuming(loaded.resolved, observer=NullObserver(), tracer=NullTracer())
+    try:
+        ((_, consumer, _),) = process._consumers
+        consumer.turn()
+    finally:
+        process.close()
+    assert log.committed == {("orders", 0): 3}
+    with engine.connect() as connection:
+        return {
+            name: connection.execute(text(f"SELECT * FROM {loaded.box(name).table} ORDER BY id")).all()
+            for name in (BOX, DEAD)
+        }
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"max_payload_bytes": 10}, "payload of 30 bytes is over the limit of 10"),
+        ({"middlewares": {"create_batch": [f"{__name__}.Guard"]}}, "a bad order"),
+    ],
+    ids=["limit", "middleware"],
+)
+def test_what_the_box_refuses_to_create_becomes_a_failed_row_of_it(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch, settings: Mapping[str, Any], reason: str
+) -> None:
+    rows = consumed(tmp_path, postgres_url, monkeypatch, **settings)[BOX]
+    assert sorted((row.status, bytes(row.payload)) for row in rows) == [
+        (Status.PENDING, b"1"),
+        (Status.PENDING, b"2"),
+        (Status.FAILED, BAD),
+    ]
+    (failed,) = (row for row in rows if row.status == Status.FAILED)
+    assert reason in failed.error_log
+
+
+def test_a_limit_of_all_boxes_does_not_keep_a_large_message_from_the_box_for_dead_letters(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = consumed(tmp_path, postgres_url, monkeypatch, source={"dead_letter": {"box": DEAD}}, max_payload_bytes=10)
+    assert [bytes(row.payload) for row in rows[BOX]] == [b"1", b"2"]
+    (dead,) = rows[DEAD]
+    assert bytes(dead.payload) == BAD
+    assert "over the limit of 10" in dead.options["headers"]["Dead-Letter-Reason"]
