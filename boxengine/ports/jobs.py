@@ -94,6 +94,9 @@ class JobStore(Protocol):
 
         Returns by id whether the job is to be canceled; None: somebody has locked its row, and its lease is as long as it was.
         A missing id is no longer held.
+
+        Raises:
+            InvalidItem: the store cannot hold one of the progresses. No lease is prolonged.
         """
 
     def give_back(self, box: JobBox, held: Sequence[Held]) -> None:

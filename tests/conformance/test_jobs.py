@@ -6,6 +6,7 @@ import threading
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -322,6 +323,20 @@ def test_one_value_that_cannot_be_stored_is_refused_and_nothing_is_recorded(jobs
     else:
         # PostgreSQL alone knows no such character.
         assert jobs.row(second.id)["result"] == "\0"
+
+
+def test_progress_that_the_database_refuses_is_the_progresss_fault_and_no_outage(jobs: JobHarness) -> None:
+    """MariaDB takes no JSON that is nested deeper than 31 times."""
+    job = jobs.one()
+    deep: Any = 1
+    for _ in range(100):
+        deep = [deep]
+    try:
+        assert jobs.store.beat(BOX, [Beat(job.held, {"deep": deep})])
+    except InvalidItem:
+        assert jobs.row(job.id)["progress"] is None
+    else:
+        assert jobs.row(job.id)["progress"] == {"deep": deep}
 
 
 # ── what handlers write ──────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -68,11 +69,13 @@ class HeldJob(JobFacts[A]):
         heartbeat, two seconds later at most.
 
         Raises:
-            InvalidItem: a value cannot be JSON.
+            InvalidItem: a value cannot be JSON, or the database has refused the last progress.
         """
         self.ensure_held()
-        demand_json(values, "progress")
-        self._run.tell(values)
+        if self._run.progress_refused is not None:
+            raise InvalidItem(f"progress: the database refused what was told before: {self._run.progress_refused}")
+        # What the handler gave may change before the heartbeat.
+        self._run.tell(json.loads(demand_json(values, "progress")))
 
     def _pause(self, in_: timedelta | float | None) -> timedelta:
         return self._run.box.pause_after(self.attempt) if in_ is None else checked_pause(in_)
@@ -159,9 +162,9 @@ def checked_pause(in_: timedelta | float) -> timedelta:
         raise InvalidItem(f"retry: in_: {error}") from None
 
 
-def demand_json(value: Any, what: str) -> None:
-    """Raises ``InvalidItem`` unless the value can be JSON."""
+def demand_json(value: Any, what: str) -> str:
+    """The value as JSON; raises ``InvalidItem`` if it cannot be that."""
     try:
-        json_text(value)
+        return json_text(value)
     except ValueError as error:
         raise InvalidItem(f"{what}: expected what JSON can hold: {error}") from error

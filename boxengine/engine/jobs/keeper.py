@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
-from boxengine.domain.jobs import JobBox
+from boxengine.domain.jobs import Beat, JobBox
 from boxengine.engine.jobs.run import Run, Runs
 from boxengine.engine.jobs.timing import JobTiming
-from boxengine.errors import StoreUnavailable
+from boxengine.errors import InvalidItem, StoreUnavailable
 from boxengine.ports import Clock
 from boxengine.ports.jobs import JobStore
 
@@ -50,7 +50,7 @@ class Keeper:
     def _beat(self, runs: Sequence[Run], sent: float) -> timedelta:
         beats = [run.beat(sent) for run in runs]
         try:
-            answer = self._store.beat(self._box, beats)
+            answer = self._answer(runs, beats)
         except StoreUnavailable as error:
             for run, beat in zip(runs, beats, strict=True):
                 run.not_sent(beat)
@@ -68,3 +68,15 @@ class Keeper:
                 run.prolonged(sent)
                 run.canceled = run.canceled or canceled
         return timedelta(seconds=self._timing.watch)
+
+    def _answer(self, runs: Sequence[Run], beats: Sequence[Beat]) -> Mapping[int, bool | None]:
+        """What the store says. A progress that it refuses is left out, and must not cost the leases."""
+        try:
+            return self._store.beat(self._box, beats)
+        except InvalidItem as error:
+            if len(beats) == 1:
+                runs[0].progress_refused = error
+                return self._store.beat(self._box, [Beat(beats[0].held)])
+            middle = len(beats) // 2
+            first, second = self._answer(runs[:middle], beats[:middle]), self._answer(runs[middle:], beats[middle:])
+            return {**first, **second}

@@ -9,7 +9,7 @@ from typing import Any
 from boxengine.domain.jobs import Beat, ClaimedJob, Ending, JobBox
 from boxengine.engine.jobs.interrupting import Interrupt
 from boxengine.engine.jobs.timing import JobTiming
-from boxengine.errors import JobLost, JobTimeout
+from boxengine.errors import InvalidItem, JobLost, JobTimeout
 from boxengine.ports import Clock
 from boxengine.ports.contracts import ArgsCodec
 
@@ -52,6 +52,8 @@ class Run:
         """Whether its end is recorded, or never will be."""
         self.interrupt: Interrupt = _nothing
         """Stops the handler. Set while it runs."""
+        self.progress_refused: InvalidItem | None = None
+        """Why the database could not store the progress that was told last."""
         self.timed_out = False
         """Whether the handler was stopped because it took too long."""
         self._stop_at: float | None = None

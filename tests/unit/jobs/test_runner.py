@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from boxengine import Failure
 from boxengine.adapters.memory.jobs import MemoryJobs
-from boxengine.domain.jobs import JobState, Succeeded
+from boxengine.domain.jobs import Beat, JobBox, JobState, Succeeded
 from boxengine.engine.jobs.batch_handler import BatchHandler
 from boxengine.engine.jobs.handle import Job
 from boxengine.errors import InvalidItem, JobLost, JobTimeout, StoreUnavailable
@@ -325,6 +327,49 @@ def test_a_job_whose_row_somebody_has_locked_keeps_its_lease_and_its_progress(mo
     crew.pass_time(4)
     run.demand()
     assert crew.row().progress == {"done": 1}
+
+
+def test_progress_that_the_database_refuses_costs_no_lease_and_no_other_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    crew = Crew(lambda job: None, box=replace(BOX, concurrency=5))
+    for _ in range(5):
+        crew.create(lease_ttl=timedelta(seconds=12))
+    crew.claimer.turn()
+    runs = crew.runs.all()
+    for run in runs:
+        run.tell({"done": run.job.id})
+    crew.pass_time(4)
+    beat = crew.jobs.beat
+
+    def picky(box: JobBox, beats: Sequence[Beat]) -> Mapping[int, bool | None]:
+        if {"done": 2} in [each.progress for each in beats]:
+            raise InvalidItem("nested too deeply")
+        return beat(box, beats)
+
+    monkeypatch.setattr(crew.jobs, "beat", picky)
+    crew.keeper.turn()
+    assert [crew.row(run.job.id).progress for run in runs] == [{"done": n} if n != 2 else None for n in range(1, 6)]
+    crew.pass_time(7)
+    for run in runs:
+        run.demand()
+    guilty = Job(runs[1], crew.jobs.unit(BOX, runs[1].job))
+    with pytest.raises(InvalidItem, match="progress: the database refused what was told before: nested too deeply"):
+        guilty.progress(done=3)
+
+
+def test_progress_is_what_it_was_when_the_handler_told_it() -> None:
+    """A handler goes on counting in the same object, which may hold by then what JSON cannot."""
+    crew = Crew(lambda job: None)
+    crew.create()
+    crew.claimer.turn()
+    (run,) = crew.runs.all()
+    days: dict[object, int] = {"monday": 1}
+    Job(run, crew.jobs.unit(BOX, run.job)).progress(days=days)
+    days[date(2026, 1, 31)] = 2
+    crew.pass_time(4)
+    crew.keeper.turn()
+    assert crew.row().progress == {"days": {"monday": 1}}
 
 
 def test_a_worker_that_was_suspended_beyond_its_lease_writes_nothing_and_learns_of_it() -> None:

@@ -96,7 +96,7 @@ class SqlJobs:
         return SqlUnit(self.engine, tables.rows, job, tables.ends)
 
     def beat(self, box: JobBox, beats: Sequence[Beat]) -> Mapping[int, bool | None]:
-        with single(self.engine) as connection:
+        with single(self.engine) as connection, blaming_the_row():
             return writes.beat(connection, self.rows(box), beats)
 
     def give_back(self, box: JobBox, held: Sequence[Held]) -> None:
