@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,16 @@ class Guard:
 
 
 def consumed(
-    folder: Path, url: str, monkeypatch: pytest.MonkeyPatch, *, source: Mapping[str, Any] | None = None, **settings: Any
+    folder: Path,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    bad: bytes = BAD,
+    source: Mapping[str, Any] | None = None,
+    **settings: Any,
 ) -> dict[str, Sequence[Row[Any]]]:
     """The rows of both boxes after a good message, a bad one and another good one."""
-    log = MemorySource([ReceivedMessage("orders", 0, n, b"7", value) for n, value in enumerate((b"1", BAD, b"2"))])
+    log = MemorySource([ReceivedMessage("orders", 0, n, b"7", value) for n, value in enumerate((b"1", bad, b"2"))])
     monkeypatch.setattr(consuming, "KafkaSource", lambda **_arguments: log)
     kafka = {"topics": "orders", "group": "billing", "bootstrap_servers": "127.0.0.1:9", **(source or {})}
     path = folder / "outbox.yml"
@@ -91,3 +98,34 @@ def test_a_limit_of_all_boxes_does_not_keep_a_large_message_from_the_box_for_dea
     (dead,) = rows[DEAD]
     assert bytes(dead.payload) == BAD
     assert "over the limit of 10" in dead.options["headers"]["Dead-Letter-Reason"]
+
+
+def tenant(message: ReceivedMessage) -> str:
+    """A user's rule."""
+    return str(json.loads(message.value or b"{}").get("tenant", "none"))
+
+
+def test_a_failed_row_has_what_the_rules_of_its_source_say_as_far_as_they_say_something(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under strict_order it holds back its key: that of the rule, as the other items of the order have."""
+    rules = {"event_key": f"{__name__}.tenant", "event_name": "{headers.Type}"}
+    bad = b'{"tenant": "ACME", "orders": [1, 2, 3]}'
+    found = consumed(tmp_path, postgres_url, monkeypatch, bad=bad, source=rules, max_payload_bytes=10)[BOX]
+    assert [(row.status, row.event_key, row.event_name) for row in found] == [
+        (Status.FAILED, "7", None),
+        (Status.FAILED, "ACME", None),
+        (Status.FAILED, "7", None),
+    ]
+
+
+def test_what_a_rule_says_and_no_column_takes_is_left_out_of_the_failed_row(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = {"event_key": f"{__name__}.tenant", "attributes": {"available_at": f"{__name__}.tenant"}}
+    bad = b'{"tenant": "ACME"}'
+    *_, failed = sorted(
+        consumed(tmp_path, postgres_url, monkeypatch, bad=bad, source=rules)[BOX], key=lambda row: bytes(row.payload)
+    )
+    assert (failed.status, failed.event_key, failed.available_at) == (Status.FAILED, "ACME", None)
+    assert "available_at" in failed.error_log

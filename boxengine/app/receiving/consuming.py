@@ -213,7 +213,9 @@ class Consuming:
         if source.dead_letter_box is not None:
             return OtherBox(box, create_batch=create_batch, inbox=self._inbox)
         unguarded = creator.unguarded().create_batch
-        return FailedRows(box, create_batch=create_batch, unguarded=unguarded, inbox=self._inbox)
+        return FailedRows(
+            box, create_batch=create_batch, unguarded=unguarded, inbox=self._inbox, rules=source.attributes
+        )
 
     def _report_missing(self, what: str, reason: str | None) -> None:
         """A parent's sources ask no broker, so its check of Kafka finds nothing: its child processes report it."""

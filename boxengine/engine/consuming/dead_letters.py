@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 from boxengine.domain.box import Box
 from boxengine.domain.masking import masked_text
 from boxengine.domain.message import ReceivedMessage, legible_text, remains
 from boxengine.engine.attempt import LONGEST_REASON, text_of
+from boxengine.engine.consuming.rules import NAMES, Rules, ruled_remains
 from boxengine.errors import InvalidItem
 from boxengine.ports import CreateBatch, Inbox, InboxTransaction
 
@@ -16,29 +20,52 @@ from boxengine.ports import CreateBatch, Inbox, InboxTransaction
 class FailedRows:
     """``DeadLetters`` in the box itself, as failed rows: the default."""
 
-    def __init__(self, box: Box, *, create_batch: CreateBatch, unguarded: CreateBatch, inbox: Inbox) -> None:
+    def __init__(
+        self,
+        box: Box,
+        *,
+        create_batch: CreateBatch,
+        unguarded: CreateBatch,
+        inbox: Inbox,
+        rules: Rules = MappingProxyType({}),
+    ) -> None:
         """Args:
         unguarded: the same without the create middlewares.
+        rules: those of the box's source.
         """
         self._box = box
-        self._create_batch = create_batch
-        self._unguarded = unguarded
+        # A create middleware that refuses the message refuses its row, too. Others may set columns that the table demands.
+        self._ways = (create_batch, unguarded)
         self._inbox = inbox
+        self._rules = rules
 
     def bury(self, transaction: InboxTransaction, message: ReceivedMessage, reason: str) -> bool:
-        attributes = only(self._inbox.columns(self._box), remains(message))
-        try:
-            return self._store(transaction, self._create_batch, attributes, reason)
-        except InvalidItem:
-            # A create middleware that refuses the message refuses its row, too. Others may set columns that the table demands.
-            return self._store(transaction, self._unguarded, attributes, reason)
+        *others, last = product(self._forms(message), self._ways)
+        for attributes, create_batch in others:
+            with suppress(InvalidItem):
+                return self._store(transaction, create_batch, attributes, reason)
+        attributes, create_batch = last
+        return self._store(transaction, create_batch, attributes, reason)
+
+    def _forms(self, message: ReceivedMessage) -> Iterator[dict[str, Any]]:
+        """What may be kept of it, the most first: what a rule says may be what the table refuses.
+
+        The key matters, also of a failed row: with strict order it holds back the others of its key.
+        """
+        columns, plain, said = self._inbox.columns(self._box), remains(message), ruled_remains(message, self._rules)
+        names = {name: value for name, value in said.items() if name in NAMES}
+        yield only(columns, plain | said)
+        if said.keys() - NAMES:
+            yield only(columns, plain | names)
+        if said:
+            yield only(columns, plain)
 
     def _store(
         self, transaction: InboxTransaction, create_batch: CreateBatch, attributes: dict[str, Any], reason: str
     ) -> bool:
         with transaction.savepoint():
             known: set[int] = set()
-            for item_id in create_batch(transaction.session, [dict(attributes)], known=known):
+            for item_id in create_batch(transaction.session, [attributes], known=known):
                 # A known row belongs to an earlier message with the same Idempotency-Key, which may have been valid.
                 if item_id not in known:
                     transaction.reject(item_id, f"not processed: the message could not be stored as it is: {reason}")

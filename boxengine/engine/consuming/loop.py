@@ -7,7 +7,7 @@ batch and goes to the dead letters; the others are stored in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -15,11 +15,11 @@ from typing import Any
 from boxengine.domain.box import Box
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.message import ReceivedMessage, item_attributes
-from boxengine.engine.answers import refusal, unfinished
-from boxengine.engine.attempt import ends_the_worker, reason_of, text_of
+from boxengine.engine.attempt import ends_the_worker, text_of
 from boxengine.engine.consuming.dead_letters import only, reason_in
 from boxengine.engine.consuming.former_rows import FormerRows
 from boxengine.engine.consuming.repetitions import Repetition, Repetitions
+from boxengine.engine.consuming.rules import Rules, ruled
 from boxengine.engine.consuming.stopped import StoppedPartitions, Unburied, Unstorable
 from boxengine.engine.consuming.tally import Tally
 from boxengine.engine.running.outages import Outages
@@ -72,7 +72,7 @@ class Consumer:
         observer: Observer,
         clock: Clock,
         limits: ConsumeLimits,
-        rules: Mapping[str, Callable[[ReceivedMessage], Any]] | None = None,
+        rules: Rules | None = None,
         repetitions: Repetitions | None = None,
     ) -> None:
         """Args:
@@ -206,10 +206,7 @@ class Consumer:
     def _attributes(self, message: ReceivedMessage) -> dict[str, Any]:
         try:
             attributes = item_attributes(message, max_payload=self._limits.max_payload)
-            for name, rule in self._rules.items():
-                value = _finished(name, rule(message))
-                if value is not None:
-                    attributes[name] = value
+            attributes |= ruled(message, self._rules)
         except InvalidItem:
             raise
         except BaseException as error:
@@ -242,17 +239,6 @@ class Consumer:
             self._in_vain += seconds
             raise Unburied(message, f"{reason}; {error}", seconds=seconds) from error
         return Tally(duplicates=[message])
-
-
-def _finished(name: str, value: Any) -> Any:
-    """What a rule returned; its code has run.
-
-    Raises:
-        InvalidItem: it is a coroutine, a generator or the like.
-    """
-    if unfinished(value):
-        raise InvalidItem(f"{name}: the rule {reason_of(refusal(value))}")
-    return value
 
 
 def _repeated(
