@@ -157,7 +157,8 @@ class Runner:
         return self._endings.failure(run, error)
 
     def _retry(self, run: Run, job: JobHandle[Any]) -> Requeued:
-        return Requeued(pause=job.retry_asked or timedelta(0), counts=not run.stopping)
+        pause = self._box.pause_after(run.job.attempt) if job.retry_asked is None else job.retry_asked
+        return Requeued(pause=pause, counts=not run.stopping)
 
     # ── its end ──────────────────────────────────────────────────────────────────────────────────────
 

@@ -15,7 +15,7 @@ from boxengine.adapters.memory.jobs import MemoryJobs
 from boxengine.domain.jobs import Beat, JobBox, JobState, Succeeded
 from boxengine.engine.jobs.batch_handler import BatchHandler
 from boxengine.engine.jobs.handle import Job
-from boxengine.errors import InvalidItem, JobLost, JobTimeout, StoreUnavailable
+from boxengine.errors import InvalidItem, JobLost, JobRetry, JobTimeout, StoreUnavailable
 from boxengine.ports.jobs import JobEnded, JobFilter
 from tests.unit.jobs.crew import BOX, Crew
 from tests.unit.test_json_values import nested
@@ -115,6 +115,20 @@ def test_a_pause_that_cannot_be_kept_fails_the_attempt(pause: Any) -> None:
     crew.work()
     assert crew.ends() == ["requeued"]
     assert "retry: in_: expected a timedelta, or seconds" in str(crew.row().error)
+
+
+def test_a_retry_that_a_handler_raises_by_itself_has_the_pause_of_a_failed_attempt() -> None:
+    """Without a pause it would run again and again, as fast as the database can claim it."""
+
+    def handler(job: Job[Any]) -> None:
+        raise JobRetry
+
+    crew = Crew(handler)
+    crew.create()
+    crew.work()
+    row = crew.row()
+    assert (row.status, row.attempt) == (JobState.QUEUED, 1)
+    assert row.available_at - crew.clock.now() == BOX.pause_after(1)
 
 
 def test_retry_holds_where_the_handler_catches_it() -> None:
