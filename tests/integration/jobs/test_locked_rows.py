@@ -1,4 +1,4 @@
-"""A running job whose row somebody has locked: the leases of the others are prolonged all the same, and their ends recorded."""
+"""Jobs whose rows somebody has locked: the others go on all the same, and they themselves do so afterwards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from boxengine.adapters.sql.jobs.desk import SqlJobDesk
 from boxengine.domain.jobs import Beat, Held, JobOutcome, Succeeded
 from boxengine.errors import StoreConflict
 from boxengine.ports.jobs import JobFilter
-from tests.conformance.jobs import BOX, SqlHarness, new
+from tests.conformance.jobs import BOX, SqlHarness, claim, end, new
 
 
 @pytest.fixture(params=["postgres_url", "mysql_url"])
@@ -81,3 +81,28 @@ def test_nobody_waits_without_a_limit_for_a_job_that_somebody_has_locked(
 def _impatient(connection: sa.Connection) -> None:
     if connection.dialect.name != "postgresql":
         connection.exec_driver_sql("SET SESSION innodb_lock_wait_timeout = 1")
+
+
+def test_a_job_whose_row_was_locked_when_its_key_became_free_is_let_go_later(jobs: SqlHarness) -> None:
+    """As by an UPDATE of all that waits. Nothing else would ever let it go: jobs are let go at the end of the key's holder."""
+    first, free, held = [jobs.one(new(lock_key=key)) for key in ("a", "b", "c")]
+    waiting = jobs.create(*[new(lock_key=key) for key in ("a", "b", "b", "c")])
+    assert claim(jobs) == []
+    with jobs.engine.begin() as somebody:
+        somebody.execute(sa.text("UPDATE report_jobs SET priority = 7 WHERE status = 'queued'"))
+        assert end(jobs, first, Succeeded())
+        assert end(jobs, free, Succeeded())
+    assert claim(jobs) == []
+    jobs.store.reap(BOX)
+    assert [job.id for job in claim(jobs)] == waiting[:2], "one of each free key"
+    assert jobs.row(held.id)["status"] == "running"
+
+
+def test_no_job_is_let_go_so_while_others_are_ready(jobs: SqlHarness) -> None:
+    """The next job of a key that has just become free is one of them, and only one runs at a time."""
+    first = jobs.one(new(lock_key="a"))
+    _, _, other = jobs.create(*[new(lock_key="a")] * 2, new())
+    assert claim(jobs, 1)[0].id == other
+    assert end(jobs, first, Succeeded())
+    jobs.store.reap(BOX)
+    assert jobs.desk.stat(BOX).blocked == 1

@@ -79,6 +79,16 @@ def test_a_claim_sorts_no_queue_neither_by_priority_nor_by_age(jobs: SqlHarness)
     assert not any(explained.sorts(plan) for plan in plans), text
 
 
+def test_a_look_for_keys_that_nobody_holds_reads_no_queue(jobs: SqlHarness) -> None:
+    explained = Explaining(jobs.engine)
+    with explained:
+        jobs.store.reap(BOX)
+    plans = [plan for statement, plan in explained.plans.items() if "holders" in statement]
+    assert plans
+    assert not any(explained.walks(plan) or explained.sorts(plan) for plan in plans), "\n".join(plans)
+    assert len(jobs.store.claim(BOX, 2, worker="w")) == 1
+
+
 def test_the_plan_that_is_kept_for_ends_tries_no_list_of_ids_on_each_row(postgres_url: str) -> None:
     harness = SqlHarness(postgres_url)
     prepared = _statement(harness.store.rows(BOX)).compile(dialect=dialect())  # type: ignore[attr-defined,no-untyped-call]

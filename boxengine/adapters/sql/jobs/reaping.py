@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, delete, exists, func, select, update
 
 from boxengine.adapters.sql.jobs import followers
 from boxengine.adapters.sql.jobs.moments import ago, clock_now, seconds_until
@@ -15,6 +15,8 @@ from boxengine.domain.jobs import Due, EventKind, JobState, Reaped, Waits
 
 AT_ONCE = 1000
 """Rows in one transaction."""
+KEYS = 20
+"""With jobs behind them, that one look checks."""
 SILENT = "its worker fell silent, and the lease ran out"
 
 
@@ -77,6 +79,32 @@ def reap(connection: Connection, rows: JobRows) -> Reaped:
         ],
     )
     return Reaped(requeued=tuple(again), lost=tuple(lost), next_expiry=_next_expiry(connection, rows))
+
+
+def free_stranded(connection: Connection, rows: JobRows, seen: str) -> str:
+    """Lets jobs go that wait for a key that nobody holds: when its holder ended, somebody else had locked their rows.
+
+    Only while no other job is ready: the next job of a key that has just become free is one of those that are.
+
+    Args:
+        seen: the key after which this look begins.
+
+    Returns:
+        The key after which the next look goes on.
+    """
+    jobs, holders = rows.jobs.c, rows.jobs.alias("holders")
+    if connection.scalar(select(jobs.id).where(rows.queued(Waits.NOTHING)).limit(1)) is not None:
+        return seen
+    is_held = exists().where(holders.c.holds == jobs.lock_key).label("is_held")
+    for _ in range(KEYS):
+        behind = select(jobs.lock_key, is_held).where(rows.queued(Waits.LOCK), jobs.lock_key > seen)
+        found = connection.execute(behind.order_by(jobs.lock_key).limit(1)).one_or_none()
+        if found is None:
+            return ""
+        seen = found.lock_key
+        if not found.is_held:
+            rows.let_go(connection, [seen])
+    return seen
 
 
 def delete_finished(connection: Connection, rows: JobRows) -> int:

@@ -53,6 +53,8 @@ class SqlJobs:
         self._tables: dict[str, _Tables] = {}
         self._seen_to: dict[str, int] = {}
         """The last follower that was looked at, by box."""
+        self._key_seen: dict[str, str] = {}
+        """The last lock key that was looked at, by box."""
 
     def claim(self, box: JobBox, count: int, *, worker: str, oldest: int = 0) -> Sequence[ClaimedJob]:
         tables = self._tables_of(box)
@@ -121,7 +123,11 @@ class SqlJobs:
 
     def reap(self, box: JobBox) -> Reaped:
         with short(self.engine) as connection:
-            return reaping.reap(connection, self.rows(box))
+            reaped = reaping.reap(connection, self.rows(box))
+        with short(self.engine) as connection:
+            key = self._key_seen.get(box.name, "")
+            self._key_seen[box.name] = reaping.free_stranded(connection, self.rows(box), key)
+        return reaped
 
     def delete_finished(self, box: JobBox) -> int:
         with short(self.engine) as connection:

@@ -495,6 +495,12 @@ VALUES (%(job_id)s, %(kind)s, %(payload)s);
 SELECT (timestampdiff(MICROSECOND, utc_timestamp(6), min(report_jobs.lease_expires_at)) / 1000000) AS seconds_until_1
 FROM report_jobs
 WHERE report_jobs.status = 'running';
+SET SESSION idle_transaction_timeout = 10;
+SELECT report_jobs.id
+FROM report_jobs
+WHERE report_jobs.status = 'queued'
+  AND report_jobs.waits = 0
+LIMIT %(param_1)s;
 
 -- work: cancel
 SET SESSION idle_transaction_timeout = 10;

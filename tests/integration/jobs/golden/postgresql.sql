@@ -823,6 +823,12 @@ SELECT extract(epoch
                FROM min(report_jobs.lease_expires_at) - clock_timestamp()) AS seconds_until_1
 FROM report_jobs
 WHERE report_jobs.status = 'running';
+SET LOCAL idle_in_transaction_session_timeout = 10000;
+SELECT report_jobs.id
+FROM report_jobs
+WHERE report_jobs.status = 'queued'
+  AND report_jobs.waits = 0
+LIMIT %(param_1)s::INTEGER;
 
 -- work: cancel
 SET LOCAL idle_in_transaction_session_timeout = 10000;
