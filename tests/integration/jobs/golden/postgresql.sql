@@ -824,6 +824,7 @@ SELECT extract(epoch
 FROM report_jobs
 WHERE report_jobs.status = 'running';
 SET LOCAL idle_in_transaction_session_timeout = 10000;
+SET LOCAL lock_timeout = 10000;
 SELECT report_jobs.id
 FROM report_jobs
 WHERE report_jobs.status = 'queued'
