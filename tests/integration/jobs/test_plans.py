@@ -91,7 +91,7 @@ def test_a_look_for_keys_that_nobody_holds_reads_no_queue(jobs: SqlHarness) -> N
 
 def test_the_plan_that_is_kept_for_ends_tries_no_list_of_ids_on_each_row(postgres_url: str) -> None:
     harness = SqlHarness(postgres_url)
-    prepared = _statement(harness.store.rows(BOX)).compile(dialect=dialect())  # type: ignore[attr-defined,no-untyped-call]
+    prepared = _statement(harness.store.rows(BOX), waits=False).compile(dialect=dialect())  # type: ignore[attr-defined,no-untyped-call]
     nothing = ", ".join(["NULL"] * len(prepared.positiontup or ()))
     with harness.engine.connect() as connection:
         # As for a statement that was prepared and executed often: the plan knows no values.
