@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any
 
+from boxengine.engine.answers import discard, never_runs, unfinished
 from boxengine.errors import InvalidItem
 from boxengine.settings.names import underscore
 
@@ -44,7 +45,7 @@ class Emission(ABC):
 
     def attributes(self, target: Any, change: Change) -> dict[str, Any] | None:
         """The attributes of the item to create; None if there is none to create."""
-        if change.action not in self.actions or (self.when is not None and not self.when(target, change)):
+        if change.action not in self.actions or not self._wanted(target, change):
             return None
         found = {
             "event_key": self._key(target, change),
@@ -62,6 +63,14 @@ class Emission(ABC):
     def named_class(self, target: Any) -> type[Any]:
         """The class whose name begins the event's name if ``@emits`` names no event."""
         return type(target)
+
+    def _wanted(self, target: Any, change: Change) -> bool:
+        answer = True if self.when is None else self.when(target, change)
+        if unfinished(answer):
+            discard(answer)
+            # It would count as true.
+            raise InvalidItem(f"emits: when returned {type(answer).__name__}, and nobody awaits it; write a plain def")
+        return bool(answer)
 
     def _name(self, target: Any, change: Change) -> Any:
         match self.event_name:
@@ -94,25 +103,27 @@ def asked(
     """The arguments of an ``@emits`` as an ``Emission`` takes them.
 
     Raises:
-        InvalidItem: ``on`` names an unknown action.
+        InvalidItem: ``on`` names an unknown action, or another argument is none that a flush could call.
     """
-    if unknown := set(on) - ACTIONS.keys():
+    actions = frozenset([on] if isinstance(on, str) else on)
+    if unknown := actions - ACTIONS.keys():
         raise InvalidItem(f"emits: on={sorted(unknown)} is not understood; expected {', '.join(ACTIONS)}")
     return {
-        "actions": frozenset(on),
-        "when": _taking_change(when),
-        "event_name": event_name if isinstance(event_name, str) else _taking_change(event_name),
-        "event_key": event_key if isinstance(event_key, str) else _taking_change(event_key),
-        "payload": _required(payload),
-        "options": _taking_change(options),
+        "actions": actions,
+        "when": None if when is None else _called("when", when),
+        "event_name": event_name if isinstance(event_name, str | None) else _called("event_name", event_name),
+        "event_key": event_key if isinstance(event_key, str | None) else _called("event_key", event_key),
+        "payload": _called("payload", payload),
+        "options": None if options is None else _called("options", options),
     }
 
 
-def _taking_change(call: Maker | None) -> _WithChange | None:
-    return None if call is None else _required(call)
-
-
-def _required(given: Maker) -> _WithChange:
+def _called(name: str, given: Maker) -> _WithChange:
+    if not callable(given):
+        raise InvalidItem(f"emits: {name}: expected a function that takes the object, got {given!r:.80}")
+    kind = never_runs(given)
+    if kind is not None:
+        raise InvalidItem(f"emits: {name} is {kind}, and a flush could not run it; write a plain def")
     call: Callable[..., Any] = given
     try:
         parameters = signature(call).parameters.values()
@@ -121,5 +132,7 @@ def _required(given: Maker) -> _WithChange:
     positional = [
         each for each in parameters if each.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     ]
-    takes_both = len(positional) > 1 or any(each.kind is Parameter.VAR_POSITIONAL for each in parameters)
+    # A second argument with a value of its own, as lambda order, rate=rate: ..., is not meant for a ``Change``.
+    second = len(positional) > 1 and (positional[1].default is Parameter.empty or positional[1].default is None)
+    takes_both = second or any(each.kind is Parameter.VAR_POSITIONAL for each in parameters)
     return call if takes_both else lambda target, _change: call(target)

@@ -25,7 +25,7 @@ from boxengine.app.boxes import Boxes, default
 from boxengine.app.boxes.creating import Model
 from boxengine.domain.box import BoxType
 from boxengine.errors import InvalidItem
-from boxengine.integrations.emissions import Change, Emission, Maker, Source, asked
+from boxengine.integrations.emissions import ACTIONS, Change, Emission, Maker, Source, asked
 from boxengine.settings.names import box_name
 
 __all__ = ["Change", "emit", "emits"]
@@ -74,7 +74,7 @@ def emits(
         boxes: writes the items; those of the default configuration if None.
 
     Raises:
-        InvalidItem: ``on`` names an unknown action.
+        InvalidItem: ``on`` names an unknown action, or another argument is none that a flush could call.
 
     Example::
 
@@ -111,8 +111,10 @@ def emit(session: Session, targets: Iterable[Any], *, action: str = "update") ->
         action: ``insert``, ``update`` or ``delete``. ``Change.before`` is empty.
 
     Raises:
-        InvalidItem: an object's class has no ``@emits``.
+        InvalidItem: an object's class has no ``@emits``, or ``action`` is unknown.
     """
+    if action not in ACTIONS:
+        raise InvalidItem(f"emit: action={action!r} is not understood; expected {', '.join(ACTIONS)}")
     change = Change(action=action, before={})
     noted: list[_Noted] = []
     for target in targets:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,8 +12,10 @@ import pytest
 from sqlalchemy import Engine, ForeignKey, create_engine, update
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
+from boxengine.app.boxes import default
 from boxengine.errors import InvalidItem
-from boxengine.integrations.sqlalchemy import Change, emit, emits
+from boxengine.integrations.emissions import asked
+from boxengine.integrations.sqlalchemy import Change, MapperEmission, emit, emits
 from boxengine.testing import DatabaseBoxes, MemoryBoxes
 from tests.testing.shop import Base as ShopBase
 from tests.testing.shop import OrderOutboxItem
@@ -155,6 +159,61 @@ def test_what_cannot_be_emitted_for_is_said(session: Session) -> None:
         emits(OrderOutboxItem, payload=str, on=["upsert"])
     with pytest.raises(InvalidItem, match="Line has no @emits"):
         emit(session, [Line()])
+    with pytest.raises(InvalidItem, match="action='updated' is not understood; expected insert, update, delete"):
+        emit(session, [Order()], action="updated")
+
+
+async def later(_order: Order) -> str:
+    return ""
+
+
+def one_by_one(_order: Order) -> Iterator[str]:
+    yield ""
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (later, "is async def, and a flush could not run it; write a plain def"),
+        (functools.partial(later), "is async def"),
+        (one_by_one, "is a generator"),
+        (True, "expected a function that takes the object, got True"),
+        ({"tenant": "a"}, "got {'tenant': 'a'}"),
+    ],
+)
+@pytest.mark.parametrize("name", ["when", "payload", "options", "event_name", "event_key"])
+def test_what_a_flush_could_not_call_is_refused_at_once(name: str, given: Any, reason: str) -> None:
+    arguments = {"payload": str, name: given}
+    with pytest.raises(InvalidItem, match=f"emits: {name}.*{re.escape(reason)}"):
+        emits(OrderOutboxItem, **arguments)
+
+
+def attributes(**arguments: Any) -> dict[str, Any] | None:
+    """Of the item for one inserted order."""
+    given = asked(**{"on": "insert", "when": None, "event_name": None, "event_key": "id", "options": None, **arguments})
+    emission = MapperEmission(model=OrderOutboxItem, boxes=default.current, **given)
+    return emission.attributes(Order(id=7), Change(action="insert", before={}))
+
+
+def put_off(order: Order) -> object:
+    return later(order)
+
+
+def test_a_condition_that_returns_a_coroutine_is_no_consent() -> None:
+    with pytest.raises(InvalidItem, match="when returned coroutine, and nobody awaits it; write a plain def"):
+        attributes(payload=str, when=put_off)
+    assert attributes(payload=str, when=lambda _: 0) is None
+
+
+def test_a_second_argument_with_a_value_of_its_own_keeps_it() -> None:
+    def told(payload: Any) -> Any:
+        found = attributes(payload=payload)
+        return found and found["payload"]
+
+    assert told(lambda order, version=2: f"{order.id} {version}") == "7 2"
+    assert told(lambda order, change: f"{order.id} {change.action}") == "7 insert"
+    assert told(lambda order, change=None: f"{order.id} {change.action}") == "7 insert"
+    assert told(lambda *both: f"{both[0].id} {both[1].action}") == "7 insert"
 
 
 def test_a_payload_that_raises_undoes_the_change(session: Session, boxes: MemoryBoxes) -> None:

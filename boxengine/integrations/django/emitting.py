@@ -81,7 +81,8 @@ def emits(
         options: makes the item's options.
 
     Raises:
-        InvalidItem: ``on`` names an unknown action, or the decorated class is not a model.
+        InvalidItem: ``on`` names an unknown action, another argument is none that a save could call, or the decorated class
+            is not a model.
 
     Example::
 
