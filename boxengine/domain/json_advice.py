@@ -75,6 +75,12 @@ def _inside(path: str, part: dict[object, object] | list[object] | tuple[object,
     return ((f"{path}[{key!r:.80}]", each) for key, each in pairs)
 
 
+def why_no_mapping(value: object) -> str:
+    """What is said of a value that stands where a mapping is expected."""
+    text = isinstance(value, str | bytes)
+    return f"expected a mapping, got {type(value).__name__}; give {'the mapping, not its text' if text else _instead(value)}"
+
+
 def _instead(part: object) -> str:
     kind = type(part)
     if isinstance(part, type):

@@ -56,6 +56,10 @@ def check_names(box: Box, row: Mapping[str, Any], columns: Collection[str], posi
             f"{where}: unknown attribute {name}: table {box.table!r} has no such column, or no unique index over it; "
             "add what it lacks with: boxengine db upgrade"
         )
+    if "headers" in unknown:
+        raise InvalidItem(
+            f'{where}: unknown attribute headers; they are a part of the options: options={{"headers": ...}}'
+        )
     raise InvalidItem(f"{where}: {unknown_attributes(unknown, columns)}")
 
 

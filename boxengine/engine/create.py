@@ -252,11 +252,13 @@ class Creator:
     def _check_options(self, options: Any, position: int) -> None:
         if options is None:
             return
-        headers = options.get("headers") if isinstance(options, Mapping) else options
-        if headers is not None and not isinstance(headers, Mapping):
-            raise InvalidItem(
-                f"box {self.box.name}, item {position}: options must be a mapping, and its headers one too"
-            )
+        what, given = (
+            ("options['headers']", options.get("headers")) if isinstance(options, Mapping) else ("options", options)
+        )
+        if given is not None and not isinstance(given, Mapping):
+            from boxengine.domain.json_advice import why_no_mapping  # noqa: PLC0415 - hardly a process needs it
+
+            raise InvalidItem(f"box {self.box.name}, item {position}: {what}: {why_no_mapping(given)}")
 
     def _payload(self, payload: Any, position: int) -> bytes:
         match payload:

@@ -105,6 +105,11 @@ def test_a_payload_is_bytes_or_text(payload: Any) -> None:
     assert desk.table.rows[0]["payload"] == b"x"
 
 
+@dataclass
+class Tenant:
+    name: str
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -112,6 +117,13 @@ def test_a_payload_is_bytes_or_text(payload: Any) -> None:
         ({"event_key": ""}, "event_key is missing"),
         ({"payload": None}, "payload is missing"),
         ({"payload": 5}, "payload must be bytes or str, not int"),
+        ({"options": '{"a": 1}'}, "options: expected a mapping, got str; give the mapping, not its text"),
+        ({"options": Tenant("a")}, r"options: expected a mapping, got Tenant; give dataclasses.asdict\(value\)"),
+        ({"options": {"headers": [("a", "b")]}}, r"options\['headers'\]: expected a mapping, got list"),
+        (
+            {"headers": {"a": "b"}},
+            r'unknown attribute headers; they are a part of the options: options={"headers": ...}',
+        ),
         ({"id": 5, "colour": "red"}, "unknown attribute colour, id; known: bucket, event_key"),
     ],
 )
