@@ -542,6 +542,6 @@ def claimed(store: SqlStore, box: Box) -> list[int]:
 
 def pages(scene: Scene, statement: str) -> int:
     """How many pages of indexes and tables the server reads for it."""
-    plain = statement.replace("FOR UPDATE", "")
+    plain = statement.replace("FOR UPDATE NOWAIT", "").replace("FOR UPDATE", "")
     ((analysis,),) = scene.run(f"ANALYZE FORMAT=JSON {plain}")
     return sum(map(int, re.findall(r'"pages_accessed": (\d+)', analysis)))
