@@ -212,10 +212,10 @@ def test_a_batch_middleware_may_use_up_the_list_that_it_is_shown(make_rig: MakeR
 
 def test_items_of_other_keys_need_not_wait_until_a_hot_key_is_through(make_rig: MakeRig) -> None:
     rig = make_rig(bucket_size=16)
-    hot = rig.create(*[0] * 5_000)
+    hot = rig.create(*[0] * 25_000)
     others = rig.create(*range(1, 101))
     rig.carry(BatchReceiver())
-    watcher = rig.deliver(5_100)
+    watcher = rig.deliver(25_100)
     place = {each: number for number, each in enumerate(watcher.delivered)}
     # Those of its bucket stand behind it; of the other 15 buckets, none does.
     beside = [each for number, each in enumerate(others, 1) if number % 16]
