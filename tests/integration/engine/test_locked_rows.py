@@ -130,11 +130,11 @@ def test_a_row_that_was_locked_for_a_moment_is_claimed_with_the_others(
 
         def let_go(statements: Any, *arguments: Any) -> Any:
             connection.rollback()
-            return beside_locked(statements, *arguments)
+            return next_rows(statements, *arguments)
 
         kind = PostgresStatements if engine.dialect.name == "postgresql" else MySqlStatements
-        beside_locked = kind.beside_locked
-        monkeypatch.setattr(kind, "beside_locked", let_go)
+        next_rows = kind.next_rows
+        monkeypatch.setattr(kind, "next_rows", let_go)
         connection.execute(sa.text(f"UPDATE {box.table} SET event_key = event_key WHERE id = {ids[0]}"))
         with harness.store.plain_claims(box).open({0: None, 1: None}, 4) as claim:
             assert (claim.locked, [item.id for item in claim.items]) == (frozenset(), ids)

@@ -150,7 +150,7 @@ class ClaimTransaction:
             if not self.statements.hit_a_lock(error):
                 raise
             self._begin_again(wanted)
-            self.locked, limit = self.statements.beside_locked(self.cursor, wanted, limit)
+            limit = self._leave_out_locked(wanted, limit)
             self._begin_again(wanted)
             taken = take(self.cursor, without(wanted, self.locked), limit)
         self._held, self.gone = taken.granted, len(taken.rows) if taken.gone else 0
@@ -173,6 +173,20 @@ class ClaimTransaction:
         self.connection.rollback()
         # Also ends what the driver began without SQLAlchemy.
         self.connection.connection.rollback()
+
+    def _leave_out_locked(self, wanted: Mapping[int, int], limit: int) -> int:
+        """Finds the buckets among whose next rows one stays locked for a while.
+
+        Returns:
+            The rows that a claim of the others may ask for, so that it reads no further than was looked here.
+        """
+        statements, cursor = self.statements, self.cursor
+        granted, bucket_of = statements.next_rows(cursor, wanted, limit)
+        first = min(statements.locked(cursor, bucket_of), default=None)
+        if first is not None:
+            statements.wait_for(cursor, first)
+            self.locked = frozenset(bucket_of[row_id] for row_id in statements.locked(cursor, bucket_of))
+        return max(1, limit // max(1, granted)) * (granted - len(self.locked))
 
     def _begin_again(self, wanted: Mapping[int, int]) -> None:
         self._undo()

@@ -51,13 +51,13 @@ class Taken(NamedTuple):
     """Granted buckets with nothing else due; None: those that returned fewer rows than asked for."""
 
 
-class Beside(NamedTuple):
-    """What a claim may have while somebody else has locked rows."""
+class NextRows(NamedTuple):
+    """What a claim would take."""
 
-    locked: frozenset[int]
-    """Buckets among whose next rows is a locked one."""
-    limit: int
-    """Rows that the claim of the other buckets may ask for, so that it reads no further than was looked."""
+    granted: int
+    """How many of its buckets nobody else holds."""
+    bucket_of: Mapping[int, int]
+    """The bucket of each of the next rows, by id."""
 
 
 class BoxStatements(Protocol):
@@ -105,11 +105,17 @@ class BoxStatements(Protocol):
     def hit_a_lock(self, error: Exception) -> bool:
         """Whether a claim failed because somebody else has locked one of its rows."""
 
-    def beside_locked(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Beside:
-        """Where such rows are that stay locked for a while. Begins a transaction, which the caller undoes.
+    def next_rows(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> NextRows:
+        """Takes the locks of the buckets as a claim does, in a transaction that the caller undoes, and locks no row.
 
         Args: those of the claim.
         """
+
+    def locked(self, cursor: Cursor, ids: Collection[int]) -> set[int]:
+        """Those of the rows that others have locked. Keeps no row locked itself."""
+
+    def wait_for(self, cursor: Cursor, row_id: int) -> None:
+        """Waits a while for others to unlock the row. Nobody waits for us meanwhile, so no deadlock aborts their transactions."""
 
     def sizes(self, cursor: Cursor, ids: Sequence[int]) -> dict[int, int]:
         """Bytes of these rows' payloads, by id; those without a payload are left out."""

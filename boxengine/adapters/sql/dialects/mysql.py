@@ -19,7 +19,7 @@ from uuid import UUID
 
 from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.adapters.sql.connecting.writes import refusal
-from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Behind, Beside, Row, Taken
+from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Behind, NextRows, Row, Taken
 from boxengine.adapters.sql.dialects.mysql_texts import NOW, MySqlTexts, same_key
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light
 from boxengine.adapters.sql.dialects.unreadable import EARLIEST, is_within_reach, legible, reason_of, without_values
@@ -99,20 +99,14 @@ class MySqlStatements:
     def hit_a_lock(self, error: Exception) -> bool:
         return next(iter(error.args), None) in _LOCKED
 
-    def beside_locked(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Beside:
+    def next_rows(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> NextRows:
         granted, _ = self._take_locks(cursor, list(buckets))
         share = max(1, limit // max(1, len(granted)))
         held = {bucket: buckets[bucket] for bucket in granted}
-        bucket_of = {row.id: row.bucket for row in self.poll(cursor, held, share)} if held else {}
-        first = min(self._locked(cursor, bucket_of), default=None)
-        locked = frozenset[int]()
-        if first is not None:
-            self._wait_for(cursor, first)
-            locked = frozenset(bucket_of[row_id] for row_id in self._locked(cursor, bucket_of))
-        return Beside(locked, share * (len(granted) - len(locked)))
+        rows = self.poll(cursor, held, share) if held else ()
+        return NextRows(len(granted), {row.id: row.bucket for row in rows})
 
-    def _locked(self, cursor: Cursor, ids: Collection[int]) -> set[int]:
-        """Those of the rows that others have locked."""
+    def locked(self, cursor: Cursor, ids: Collection[int]) -> set[int]:
         free = set[int]()
         if ids:
             text = f"SELECT t.id FROM {self._texts.by_id} WHERE t.id IN ({_places(ids)}) FOR UPDATE SKIP LOCKED"
@@ -121,8 +115,7 @@ class MySqlStatements:
             cursor.execute("ROLLBACK")
         return set(ids) - free
 
-    def _wait_for(self, cursor: Cursor, row_id: int) -> None:
-        """For a while. Nothing is locked meanwhile, so no deadlock aborts a transaction of the application's."""
+    def wait_for(self, cursor: Cursor, row_id: int) -> None:
         cursor.execute("SELECT @@SESSION.innodb_lock_wait_timeout")
         (usual,) = cursor.fetchone()
         cursor.execute("SET SESSION innodb_lock_wait_timeout = %s", (_PATIENCE,))

@@ -21,7 +21,7 @@ from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.adapters.sql.connecting.own_settings import set_again
 from boxengine.adapters.sql.connecting.pooler import committing
 from boxengine.adapters.sql.connecting.round_trip import Answer, Step
-from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Beside, Row, Taken
+from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, NextRows, Row, Taken
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light, payload_of
 from boxengine.adapters.sql.dialects.postgresql_texts import PostgresTexts, still_pending
 from boxengine.adapters.sql.dialects.unreadable import EARLIEST, is_within_reach, legible, reason_of, without_values
@@ -135,23 +135,16 @@ class PostgresStatements:
     def hit_a_lock(self, error: Exception) -> bool:
         return isinstance(error, LockNotAvailable)
 
-    def beside_locked(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Beside:
+    def next_rows(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> NextRows:
         wanted = _array(buckets)
         locks, found = self._looking.run(
             cursor, (self._idle_timeout, wanted, self._space), (wanted, _array(buckets.values()), limit)
         )
-        granted = len(locks.fetchone()[0])
-        bucket_of: dict[int, int] = dict(found.fetchall())
+        rows = NextRows(len(locks.fetchone()[0]), dict(found.fetchall()))
         cursor.execute(f"SAVEPOINT {_SAVEPOINT}")
-        first = min(self._locked(cursor, bucket_of), default=None)
-        locked = frozenset[int]()
-        if first is not None:
-            self._wait_for(cursor, first)
-            locked = frozenset(bucket_of[row_id] for row_id in self._locked(cursor, bucket_of))
-        return Beside(locked, max(1, limit // max(1, granted)) * (granted - len(locked)))
+        return rows
 
-    def _locked(self, cursor: Cursor, ids: Collection[int]) -> set[int]:
-        """Those of the rows that others have locked."""
+    def locked(self, cursor: Cursor, ids: Collection[int]) -> set[int]:
         cursor.execute(
             f"SELECT id FROM {self._table.name} WHERE id = ANY(%s::bigint[]) FOR UPDATE SKIP LOCKED", (_array(ids),)
         )
@@ -159,8 +152,7 @@ class PostgresStatements:
         self._return(cursor)
         return set(ids) - free
 
-    def _wait_for(self, cursor: Cursor, row_id: int) -> None:
-        """For a while. Nothing is locked meanwhile, so no deadlock aborts a transaction of the application's."""
+    def wait_for(self, cursor: Cursor, row_id: int) -> None:
         with suppress(LockNotAvailable):
             cursor.execute("SELECT set_config('lock_timeout', %s, true)", (PATIENCE["lock_timeout"],))
             cursor.execute(f"SELECT id FROM {self._table.name} WHERE id = %s FOR UPDATE", (row_id,))
