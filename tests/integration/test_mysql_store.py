@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -17,7 +18,7 @@ from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.dialects.mysql import MySqlStatements
 from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.adapters.sql.making import schema
-from boxengine.domain.box import Box, BoxType
+from boxengine.domain.box import Backoff, Box, BoxType, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Settlement
 from boxengine.errors import InvalidItem, StoreUnavailable
@@ -55,6 +56,30 @@ def insert(engine: sa.Engine, *keys: str, box: Box = BOX, **more: Any) -> list[i
 def statuses(engine: sa.Engine) -> list[int]:
     with engine.connect() as connection:
         return list(connection.execute(sa.text("SELECT status FROM order_items ORDER BY id")).scalars())
+
+
+# ── plans ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_claim_in_order_of_keys_looks_up_each_key_in_a_table_without_statistics(
+    engine: sa.Engine, other: SqlStore
+) -> None:
+    """Whether an earlier item of its key waits. The optimizer would read all earlier rows of the bucket for each row."""
+    rows = 1_000
+    box = replace(BOX, name="strict_item", table="strict_items", strict_order=StrictOrder.KEY, backoff=Backoff())
+    schema.create(engine, [box])
+    insert(engine, *(f"key {number}" for number in range(rows)), box=box)
+    with engine.connect() as connection:
+        before = read_by_server(connection)
+        with other.claims(box).open({0: None}, rows) as claim:
+            assert len(claim.items) == rows
+        assert read_by_server(connection) - before < 20 * rows
+
+
+def read_by_server(connection: sa.Connection) -> int:
+    """Rows and index entries that all its statements have read so far."""
+    found = connection.execute(sa.text("SHOW GLOBAL STATUS LIKE 'Handler_read%'"))
+    return sum(int(value) for _, value in found)
 
 
 # ── locks ────────────────────────────────────────────────────────────────────────────────────────────

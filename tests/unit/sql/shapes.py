@@ -61,6 +61,9 @@ class Shape:
             location=f"{schema}.{self.box.table}",
             status_index=f"{quote}ix_{self.box.table}_pending{quote}",
             delayed_index=None if self.old else f"{quote}ix_{self.box.table}_delayed{quote}",
+            status_of_key_index=f"{quote}ix_{self.box.table}_troubled{quote}"
+            if dialect == "mysql" and self.box.strict_order is StrictOrder.KEY
+            else None,
             numbered=self.numbered,
             nullable=frozenset({"errors_count"}) if self.old else frozenset(),
         )

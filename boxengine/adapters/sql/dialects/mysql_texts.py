@@ -140,8 +140,11 @@ class MySqlTexts:
 
     def _key_is_free(self) -> Iterable[str]:
         """No earlier row of the same key is failed, or pending and not due: such a row parks its key."""
+        index = self._table.status_of_key_index
+        # Without statistics, as in a new table, the optimizer may read all earlier rows of the bucket for each row.
+        hint = "" if index is None else f" FORCE INDEX ({index.replace('%', '%%')})"
         earlier = (
-            f"SELECT 1 FROM {self._name} AS e WHERE {same_key('e', 't')} AND e.bucket = t.bucket AND e.id < t.id "
+            f"SELECT 1 FROM {self._name} AS e{hint} WHERE {same_key('e', 't')} AND e.bucket = t.bucket AND e.id < t.id "
             "AND e.status = "
         )
         yield f"NOT EXISTS ({earlier}{Status.FAILED:d})"

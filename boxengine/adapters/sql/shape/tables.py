@@ -77,6 +77,8 @@ class BoxTable:
     """Whether an index finds all rows of a key."""
     parked_index: bool = False
     """Whether an index finds the rows that hold back others of their key."""
+    status_of_key_index: str | None = None
+    """Quoted name of an index over key, status and id, which serves MySQL's claims under strict order by key."""
     nullable: frozenset[str] = frozenset()
     """Columns that every box needs and that may be NULL here."""
     most_errors: int = 2**31 - 1
@@ -175,6 +177,7 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
         numbered="seq" in types and inspect(connection).has_table(counters_of(name), schema=schema or None),
         key_index=any(map(leads_to_keys, indexes)),
         parked_index=any(_leads_to_parked(index, partial=connection.dialect.name == "postgresql") for index in indexes),
+        status_of_key_index=_name_of(connection, indexes, ["event_key", "status", "id"]),
         nullable=frozenset(column["name"] for column in found if column["nullable"] and column["name"] in _NEEDED),
         most_errors=_highest(types["errors_count"]),
         log=text_column(connection, place, name, "error_log", types["error_log"])

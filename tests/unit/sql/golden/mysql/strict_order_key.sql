@@ -14,6 +14,7 @@
      AND NOT EXISTS
        (SELECT 1
         FROM shop.order_outbox_items AS e
+        FORCE INDEX (`ix_order_outbox_items_troubled`)
         WHERE e.event_key = t.event_key
           AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
           AND e.bucket = t.bucket
@@ -22,6 +23,7 @@
      AND NOT EXISTS
        (SELECT 1
         FROM shop.order_outbox_items AS e
+        FORCE INDEX (`ix_order_outbox_items_troubled`)
         WHERE e.event_key = t.event_key
           AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
           AND e.bucket = t.bucket
@@ -50,6 +52,7 @@ UNION ALL
      AND NOT EXISTS
        (SELECT 1
         FROM shop.order_outbox_items AS e
+        FORCE INDEX (`ix_order_outbox_items_troubled`)
         WHERE e.event_key = t.event_key
           AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
           AND e.bucket = t.bucket
@@ -58,6 +61,7 @@ UNION ALL
      AND NOT EXISTS
        (SELECT 1
         FROM shop.order_outbox_items AS e
+        FORCE INDEX (`ix_order_outbox_items_troubled`)
         WHERE e.event_key = t.event_key
           AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
           AND e.bucket = t.bucket
@@ -87,6 +91,7 @@ UNION ALL
      AND NOT EXISTS
        (SELECT 1
         FROM shop.order_outbox_items AS e
+        FORCE INDEX (`ix_order_outbox_items_troubled`)
         WHERE e.event_key = t.event_key
           AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
           AND e.bucket = t.bucket
@@ -95,6 +100,7 @@ UNION ALL
      AND NOT EXISTS
        (SELECT 1
         FROM shop.order_outbox_items AS e
+        FORCE INDEX (`ix_order_outbox_items_troubled`)
         WHERE e.event_key = t.event_key
           AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
           AND e.bucket = t.bucket
@@ -124,6 +130,7 @@ UNION ALL
      AND NOT EXISTS
        (SELECT 1
         FROM shop.order_outbox_items AS e
+        FORCE INDEX (`ix_order_outbox_items_troubled`)
         WHERE e.event_key = t.event_key
           AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
           AND e.bucket = t.bucket
@@ -132,6 +139,7 @@ UNION ALL
      AND NOT EXISTS
        (SELECT 1
         FROM shop.order_outbox_items AS e
+        FORCE INDEX (`ix_order_outbox_items_troubled`)
         WHERE e.event_key = t.event_key
           AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
           AND e.bucket = t.bucket
@@ -162,6 +170,7 @@ UNION ALL
       AND NOT EXISTS
         (SELECT 1
          FROM shop.order_outbox_items AS e
+         FORCE INDEX (`ix_order_outbox_items_troubled`)
          WHERE e.event_key = t.event_key
            AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
            AND e.bucket = t.bucket
@@ -170,6 +179,7 @@ UNION ALL
       AND NOT EXISTS
         (SELECT 1
          FROM shop.order_outbox_items AS e
+         FORCE INDEX (`ix_order_outbox_items_troubled`)
          WHERE e.event_key = t.event_key
            AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
            AND e.bucket = t.bucket
@@ -197,6 +207,7 @@ UNION ALL
       AND NOT EXISTS
         (SELECT 1
          FROM shop.order_outbox_items AS e
+         FORCE INDEX (`ix_order_outbox_items_troubled`)
          WHERE e.event_key = t.event_key
            AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
            AND e.bucket = t.bucket
@@ -205,6 +216,7 @@ UNION ALL
       AND NOT EXISTS
         (SELECT 1
          FROM shop.order_outbox_items AS e
+         FORCE INDEX (`ix_order_outbox_items_troubled`)
          WHERE e.event_key = t.event_key
            AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
            AND e.bucket = t.bucket
@@ -258,6 +270,7 @@ FROM (
            AND NOT EXISTS
              (SELECT 1
               FROM shop.order_outbox_items AS e
+              FORCE INDEX (`ix_order_outbox_items_troubled`)
               WHERE e.event_key = t.event_key
                 AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
                 AND e.bucket = t.bucket
@@ -266,6 +279,7 @@ FROM (
            AND NOT EXISTS
              (SELECT 1
               FROM shop.order_outbox_items AS e
+              FORCE INDEX (`ix_order_outbox_items_troubled`)
               WHERE e.event_key = t.event_key
                 AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
                 AND e.bucket = t.bucket
@@ -293,6 +307,7 @@ FROM (
            AND NOT EXISTS
              (SELECT 1
               FROM shop.order_outbox_items AS e
+              FORCE INDEX (`ix_order_outbox_items_troubled`)
               WHERE e.event_key = t.event_key
                 AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
                 AND e.bucket = t.bucket
@@ -301,6 +316,7 @@ FROM (
            AND NOT EXISTS
              (SELECT 1
               FROM shop.order_outbox_items AS e
+              FORCE INDEX (`ix_order_outbox_items_troubled`)
               WHERE e.event_key = t.event_key
                 AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
                 AND e.bucket = t.bucket
@@ -350,6 +366,7 @@ FROM (
            AND NOT EXISTS
              (SELECT 1
               FROM shop.order_outbox_items AS e
+              FORCE INDEX (`ix_order_outbox_items_troubled`)
               WHERE e.event_key = t.event_key
                 AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
                 AND e.bucket = t.bucket
@@ -358,6 +375,7 @@ FROM (
            AND NOT EXISTS
              (SELECT 1
               FROM shop.order_outbox_items AS e
+              FORCE INDEX (`ix_order_outbox_items_troubled`)
               WHERE e.event_key = t.event_key
                 AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
                 AND e.bucket = t.bucket
@@ -385,6 +403,7 @@ FROM (
            AND NOT EXISTS
              (SELECT 1
               FROM shop.order_outbox_items AS e
+              FORCE INDEX (`ix_order_outbox_items_troubled`)
               WHERE e.event_key = t.event_key
                 AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
                 AND e.bucket = t.bucket
@@ -393,6 +412,7 @@ FROM (
            AND NOT EXISTS
              (SELECT 1
               FROM shop.order_outbox_items AS e
+              FORCE INDEX (`ix_order_outbox_items_troubled`)
               WHERE e.event_key = t.event_key
                 AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
                 AND e.bucket = t.bucket
@@ -449,6 +469,7 @@ FROM (
               AND NOT EXISTS
                 (SELECT 1
                  FROM shop.order_outbox_items AS e
+                 FORCE INDEX (`ix_order_outbox_items_troubled`)
                  WHERE e.event_key = t.event_key
                    AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
                    AND e.bucket = t.bucket
@@ -457,6 +478,7 @@ FROM (
               AND NOT EXISTS
                 (SELECT 1
                  FROM shop.order_outbox_items AS e
+                 FORCE INDEX (`ix_order_outbox_items_troubled`)
                  WHERE e.event_key = t.event_key
                    AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
                    AND e.bucket = t.bucket
@@ -487,6 +509,7 @@ FROM (
               AND NOT EXISTS
                 (SELECT 1
                  FROM shop.order_outbox_items AS e
+                 FORCE INDEX (`ix_order_outbox_items_troubled`)
                  WHERE e.event_key = t.event_key
                    AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
                    AND e.bucket = t.bucket
@@ -495,6 +518,7 @@ FROM (
               AND NOT EXISTS
                 (SELECT 1
                  FROM shop.order_outbox_items AS e
+                 FORCE INDEX (`ix_order_outbox_items_troubled`)
                  WHERE e.event_key = t.event_key
                    AND CAST(e.event_key AS BINARY) = CAST(t.event_key AS BINARY)
                    AND e.bucket = t.bucket
