@@ -60,26 +60,26 @@ class Move:
     """Rows passed without an outcome: they are copied to the side table as pending and untried."""
 
 
-def move(reading: Reading, settled: Collection[int] | None) -> Move | None:
+def move(reading: Reading, settled: Collection[int] | None, aside: Collection[int] = ()) -> Move | None:
     """The bucket's move once these rows have their outcomes, or all of them if it is None; None if it does not move.
 
-    Rows without an outcome step aside if later rows have one; otherwise they stay in the log. Parked rows step aside as soon
-    as no row before them stays.
+    Rows without an outcome step aside if later rows have one; otherwise they stay in the log. Parked rows, and those in
+    ``aside``, step aside as soon as no row before them stays.
     """
     left = set(reading.ids).difference(settled) if settled is not None else set[int]()
     end = len(reading.ids)
     if left:
         while end and reading.ids[end - 1] in left:
             end -= 1
-        while end < len(reading.ids) and reading.ids[end] in reading.parked:
+        while end < len(reading.ids) and (reading.ids[end] in reading.parked or reading.ids[end] in aside):
             end += 1
     here, done = reading.position, reading.complete and end == len(reading.ids)
     if not end and not (done and here.batch is not None):
         return None
-    aside = [each for each in reading.ids[:end] if each in left] if left else []
+    stepping = [each for each in reading.ids[:end] if each in left] if left else []
     high = max([here.high, *reading.ids[:end][-1:]])
     if done:
-        return Move(Position(bucket=here.bucket, passed=reading.upto, high=high, turn=here.turn), aside)
+        return Move(Position(bucket=here.bucket, passed=reading.upto, high=high, turn=here.turn), stepping)
     batch = replace(
         here,
         batch=reading.upto,
@@ -88,7 +88,7 @@ def move(reading: Reading, settled: Collection[int] | None) -> Move | None:
         ceiling=reading.ceiling,
         high=high,
     )
-    return Move(batch, aside)
+    return Move(batch, stepping)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

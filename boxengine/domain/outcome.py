@@ -66,11 +66,13 @@ class Discard:
 
 @dataclass(slots=True)
 class Settlement:
-    """The outcomes of one batch. Items in none of the lists keep their rows untouched."""
+    """The outcomes of one batch. Items in none of the lists keep their rows untouched, and so do those in ``aside``."""
 
     delivered: list[ItemId] = field(default_factory=list)
     discarded: list[Discard] = field(default_factory=list)
     failed: list[FailedAttempt] = field(default_factory=list)
+    aside: list[ItemId] = field(default_factory=list)
+    """Items that stay pending, and must not stand before those behind them. They have no outcome, so they do not count."""
 
     @property
     def not_delivered(self) -> Sequence[FailedAttempt | Discard]:
@@ -89,6 +91,7 @@ class Settlement:
             [each for each in self.delivered if each in ids],
             [discard for discard in self.discarded if discard.id in ids],
             [attempt for attempt in self.failed if attempt.id in ids],
+            [each for each in self.aside if each in ids],
         )
 
     @property

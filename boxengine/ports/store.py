@@ -54,6 +54,13 @@ class PlainClaim(Protocol):
     now: datetime
     """The store's clock when the claim was made, with zone UTC. Due times are computed against it."""
 
+    def waiting_keys(self, items: Sequence[Item], upto: Mapping[int, ItemId]) -> Collection[str]:
+        """Of the items' keys those for which an earlier item waits: it is pending and, unless order is strict, due.
+
+        Args:
+            upto: by bucket, the last id to look at.
+        """
+
     def commit(self, settlement: Settlement) -> Unrecorded | None:
         """Writes all outcomes and ends the transaction, which frees the buckets.
 

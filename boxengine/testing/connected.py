@@ -7,7 +7,7 @@ whose rows bear no outcomes, they are kept in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -248,6 +248,10 @@ class _ConnectedClaim:
         # The test's transaction must stay usable, so what the handler wrote through its connection is rolled back too.
         with self._connection.begin_nested(), self._handlers.savepoint():
             yield
+
+    def waiting_keys(self, items: Sequence[Item], upto: Mapping[int, int]) -> Collection[str]:
+        """See ``PlainClaim.waiting_keys``."""
+        return self._inner.waiting_keys(items, upto)
 
     def later_delivered(self, items: Sequence[Item]) -> Mapping[int, int]:
         """See ``Claim.later_delivered``."""

@@ -281,6 +281,59 @@ def test_a_commit_over_a_lost_connection_is_unavailable_and_writes_nothing(harne
         assert [item.id for item in again.items] == [row]
 
 
+# ── round items that wait for a receiver ─────────────────────────────────────────────────────────────
+
+
+@of_tables
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize(("strict_order", "also_paused"), [(StrictOrder.NONE, set()), (StrictOrder.KEY, {"paused"})])
+def test_keys_with_an_earlier_item_that_waits_are_told(
+    harness: Harness, strict_order: StrictOrder, also_paused: set[str], *, plain: bool
+) -> None:
+    """Where order is not strict, an item that waits for its next attempt holds back nobody."""
+    box = harness.make_box(max_retries=5, backoff=Backoff(minimal=timedelta(hours=1)), strict_order=strict_order)
+    harness.insert(box, event_key="waits")
+    harness.insert(box, event_key="paused", errors_count=1, processed_at=harness.ago(seconds=5))
+    harness.insert(box, event_key="delivered", status=int(Status.DELIVERED))
+    harness.insert(box, event_key="elsewhere", bucket=1)
+    last = harness.insert(box, event_key="another")
+    names = ("waits", "paused", "delivered", "elsewhere", "behind")
+    behind = {name: harness.insert(box, event_key=name) for name in names}
+    harness.insert(box, event_key="behind")
+    claims = harness.store.plain_claims(box) if plain else harness.store.claims(box)
+    with claims.open({0: last}, 20) as claim:
+        assert {item.id for item in claim.items} >= {behind[name] for name in names if name not in also_paused}
+        any_item = claim.items[0]
+        items = [any_item._replace(id=row_id, event_key=name) for name, row_id in behind.items()]
+        assert set(claim.waiting_keys(items, {0: last})) == {"waits", *also_paused}
+        assert set(claim.waiting_keys(items, {1: last})) == set()
+
+
+def test_an_item_that_steps_aside_stays_pending_and_lets_those_behind_it_go(harness: Harness) -> None:
+    box = harness.make_box()
+    first, second, third = (harness.insert(box, event_key=key) for key in "abc")
+    with harness.store.claims(box).open({0: None}, 2) as claim:
+        assert [item.id for item in claim.items] == [first, second]
+        claim.commit(Settlement(aside=[first, second]))
+    assert harness.statuses(box, first, second, third) == [Status.PENDING] * 3
+    with harness.store.claims(box).open({0: second}, 2) as claim:
+        assert [item.id for item in claim.items] == [third]
+        claim.commit(Settlement(delivered=[third]))
+    with harness.store.claims(box).open({0: None}, 3) as claim:
+        assert [item.id for item in claim.items] == [first, second]
+        assert {item.errors_count for item in claim.items} == {0}
+
+
+def test_only_the_first_items_of_a_bucket_step_aside_without_those_behind(harness: Harness) -> None:
+    box = harness.make_box()
+    first, second = (harness.insert(box, event_key=key) for key in "ab")
+    with harness.store.claims(box).open({0: None}, 10) as claim:
+        claim.commit(Settlement(aside=[second]))
+    with harness.store.claims(box).open({0: None}, 1) as claim:
+        assert [item.id for item in claim.items] == [first]
+    assert harness.statuses(box, first, second) == [Status.PENDING] * 2
+
+
 # ── what transports and strategies ask ───────────────────────────────────────────────────────────────
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from boxengine.adapters.memory.bounding import MemoryBounds
 from boxengine.adapters.memory.database import Database, Step
 from boxengine.adapters.memory.rows import Row, Rows, behind, by_id
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import FailedAttempt, Settlement, Unrecorded
@@ -114,6 +114,21 @@ class MemoryClaim:
                     last[row.event_key, row.event_name] = row.id
         found = ((item.id, last.get((item.event_key, item.event_name), item.id)) for item in items)
         return {item_id: later for item_id, later in found if later > item_id}
+
+    def waiting_keys(self, items: Sequence[Item], upto: Mapping[int, ItemId]) -> Collection[str]:
+        """See ``PlainClaim.waiting_keys``."""
+        self._fault("waiting_keys")
+        wanted = {(item.bucket, item.event_key) for item in items}
+        strict = self._box.strict_order is not StrictOrder.NONE
+        with self._database.lock:
+            self._insist_on_connection()
+            self.last_used = self._database.clock.monotonic()
+            return {
+                row.event_key
+                for bucket, last in upto.items()
+                for row in (self._rows.unfinished(bucket) if strict else self._rows.due(self._box, bucket, self.now))
+                if row.status == Status.PENDING and (bucket, row.event_key) in wanted and row.id <= last
+            }
 
     def commit(self, settlement: Settlement) -> Unrecorded | None:
         """Applies the settlement and the session's effects at once, and frees the buckets; but for rows that refuse it.

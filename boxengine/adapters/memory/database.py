@@ -12,7 +12,7 @@ from boxengine.domain.box import Box
 from boxengine.domain.item_id import ItemId
 from boxengine.ports import Clock
 
-Step = Literal["ping", "poll", "claim", "later_delivered", "commit", "committed", "history"]
+Step = Literal["ping", "poll", "claim", "waiting_keys", "later_delivered", "commit", "committed", "history"]
 """Where a fault can strike. ``committed`` comes after the write: raising there loses only the acknowledgement."""
 
 

@@ -19,8 +19,9 @@ from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import Settlement
 from boxengine.engine.delivering.admission import Admission, Admitted
 from boxengine.engine.delivering.care import ENDED
-from boxengine.engine.delivering.circuits import Circuits, Entry
+from boxengine.engine.delivering.circuits import FREE, Circuits
 from boxengine.engine.delivering.deadline import Deadline
+from boxengine.engine.delivering.detour import Course, Detour, Passed, in_front
 from boxengine.engine.delivering.kept_back import KeptBack
 from boxengine.engine.delivering.middleware import Passage
 from boxengine.engine.delivering.order import OrderWatch
@@ -54,6 +55,7 @@ class Parts:
     claims: Claims[Claim]
     routes: Routes
     circuits: Circuits
+    detour: Detour
     middlewares: Middlewares
     admission: Admission
     recording: Recording
@@ -80,6 +82,8 @@ class Handled:
     """By item, failures that were remembered outside the database."""
     kept_back: Sequence[Item] = ()
     """Items whose middleware did not call on."""
+    passed: Sequence[Passed] = ()
+    """Of each bucket the first items, if the next batch may read on behind them."""
     broken: BaseException | None = None
     """Why nothing may be recorded at all."""
 
@@ -98,31 +102,33 @@ class Batches:
         if entry.shut:
             # No look at the database either: it could only be told that nothing happened.
             return Report(claimed=0, progressed=False, unreachable=entry.refused)
+        course = parts.detour.course(errand, entry)
         began = parts.clock.monotonic()
         rows = min(PROBE_ROWS, errand.rows) if entry.probes else errand.rows
         try:
-            with parts.claims.open(errand.positions, rows) as claim:
+            with parts.claims.open(course.positions, rows) as claim:
                 if not claim.items:
                     return report(self._box, claim, Settlement(), errand.positions, None)
                 with parts.watch.tracer.processing(self._box, claim.items):
-                    handled = self._handle(claim, errand, entry)
+                    handled = self._handle(claim, course)
                     sent = handled.sent
                     if handled.broken is not None:
                         raise handled.broken
                     recorded = parts.recording.commit(claim, handled.settlement)
         finally:
             parts.circuits.leave(entry, sent)
+        goes_on = entry is not FREE and self._goes_on(course, handled)
         self._tell(claim.items, handled, recorded, seconds=parts.clock.monotonic() - began)
-        return report(self._box, claim, recorded, errand.positions, sent, sending=handled.sending)
+        return report(self._box, claim, recorded, errand.positions, sent, sending=handled.sending, goes_on=goes_on)
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _handle(self, claim: Claim, errand: Errand, entry: Entry) -> Handled:
+    def _handle(self, claim: Claim, course: Course) -> Handled:
         """All that is done with the items, through the batch middlewares where there are any."""
         middlewares = self._parts.middlewares.batch_process
         if not middlewares:
-            return self._process(claim, errand, entry)
-        process = partial(self._process, claim, errand, entry)
+            return self._process(claim, course)
+        process = partial(self._process, claim, course)
         passage = _BatchPassage(middlewares, lambda _batch: process(), Batch(self._box, list(claim.items)))
         with suppress(_Undo), claim.savepoint() if self._parts.routes.in_session else nullcontext():
             passage.run()
@@ -136,22 +142,28 @@ class Batches:
             return Handled(sent=None if handled is None else handled.sent, broken=passage.error)
         return self._taken_back(handled, claim.items, passage.problem)
 
-    def _process(self, claim: Claim, errand: Errand, entry: Entry) -> Handled:
+    def _process(self, claim: Claim, course: Course) -> Handled:
         parts = self._parts
-        condemned = errand.caution.condemned(claim.items)
+        condemned = course.errand.caution.condemned(claim.items)
         if condemned:
             return self._given_up(condemned, claim)
-        admitted = parts.admission.admit(claim, number=errand.number)
+        admitted = parts.admission.admit(claim, number=course.errand.number)
+        sending = self._sending(claim, course, admitted)
         began = parts.clock.monotonic()
-        sent = self._send(claim, errand, entry, admitted)
-        sending = parts.clock.monotonic() - began
+        try:
+            sent = sending.send(admitted.items)
+        except TransactionLost as lost:
+            parts.recording.lost(lost.item_ids)
+            raise
+        seconds = parts.clock.monotonic() - began
         failed = parts.recording.attempts(admitted.failed, now=claim.now)
         if sent.failed:
             failed += parts.recording.attempts(sent.failed, now=parts.clock.now())
         settlement = Settlement(list(sent.delivered), list(admitted.discarded), failed)
-        return Handled(settlement, sent, sending, admitted.recalled, sent.kept_back)
+        passed = self._passed(claim, settlement, sending) if course.passing else ()
+        return Handled(settlement, sent, seconds, admitted.recalled, sent.kept_back, passed)
 
-    def _send(self, claim: Claim, errand: Errand, entry: Entry, admitted: Admitted) -> Sent:
+    def _sending(self, claim: Claim, course: Course, admitted: Admitted) -> Sending:
         parts = self._parts
         sending = Sending(
             claim,
@@ -160,21 +172,44 @@ class Batches:
             coroutines=parts.middlewares.item_coroutines,
             strict_order=self._box.strict_order,
             deadline=Deadline(
-                errand,
+                course.errand,
                 self._box,
                 flush_after=parts.flush_after,
                 monotonic=parts.clock.monotonic,
                 paused=parts.paused,
             ),
             watch=parts.watch,
-            refused=entry.refused,
+            refused=course.entry.refused,
         )
         sending.hold_back(failure.item for failure in admitted.failed)
-        try:
-            return sending.send(admitted.items)
-        except TransactionLost as lost:
-            parts.recording.lost(lost.item_ids)
-            raise
+        if course.behind:
+            free = [item for item in admitted.items if item.bucket in course.behind and not sending.refusing(item)]
+            if free:
+                sending.hold_back_keys(claim.waiting_keys(free, course.behind))
+        return sending
+
+    def _passed(self, claim: Claim, settlement: Settlement, sending: Sending) -> Sequence[Passed]:
+        """Of each bucket the first items, as far as they have outcomes, or wait for receivers that are away. They step aside."""
+        settled, unordered = set(settlement.ids), self._box.strict_order is StrictOrder.NONE
+
+        def judge(item: Item) -> Passed | None:
+            if item.id in settled:
+                return Passed(item, ())
+            waits_for = sending.refusing(item)
+            skipped = unordered and item.processed_at is not None  # by a strategy
+            return Passed(item, waits_for) if waits_for or skipped or sending.stops(item) else None
+
+        passed = in_front(claim.items, judge)
+        settlement.aside = [item.id for item, _ in passed if item.id not in settled]
+        return passed
+
+    def _goes_on(self, course: Course, handled: Handled) -> bool:
+        """Whether the next batch reads on behind items that wait, or leads past those that this one has tried in vain."""
+        detour, sent = self._parts.detour, handled.sent
+        if handled.passed:
+            detour.went(course, handled.passed)
+            return True
+        return sent is not None and bool(course.entry.probes) and detour.leads_past(course.entry, sent.unreachable)
 
     def _given_up(self, items: Sequence[Item], claim: Claim) -> Handled:
         """These have ended workers. They have failed for good; under strict order by bucket it counts as an attempt."""

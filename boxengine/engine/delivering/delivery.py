@@ -11,6 +11,7 @@ from boxengine.domain.box import Box
 from boxengine.engine.delivering.admission import Admission
 from boxengine.engine.delivering.batch import Batches, Parts
 from boxengine.engine.delivering.circuits import Circuits
+from boxengine.engine.delivering.detour import Detour
 from boxengine.engine.delivering.kept_back import KeptBack
 from boxengine.engine.delivering.order import OrderWatch
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline
@@ -86,6 +87,7 @@ class Delivery:
                 claims=cast("Claims[Claim]", claims),
                 routes=self._routes,
                 circuits=self._circuits,
+                detour=Detour(box, (carrier.name for carrier in self._routes.carriers), clock=clock),
                 middlewares=middlewares,
                 admission=Admission(
                     box,

@@ -26,6 +26,7 @@ def report(
     sent: Sent | None,
     *,
     sending: float = 0.0,
+    goes_on: bool = False,
 ) -> Report:
     """The report of a batch.
 
@@ -34,6 +35,7 @@ def report(
         positions: by bucket, the id after which the batch read.
         sent: None where nothing was to be sent.
         sending: seconds that the transports took.
+        goes_on: whether the next batch reads something else, although this one may have recorded nothing.
     """
     items, exhausted = claim.items, claim.exhausted
     # Always read on from the old position, and not from the last id. A row with a lower id may be committed after this claim,
@@ -57,7 +59,7 @@ def report(
         locked=claim.locked,
         exhausted=exhausted,
         next_due=_next_due(box, items, settlement),
-        progressed=bool(settlement) or not items or bool(skipped),
+        progressed=bool(settlement) or not items or bool(skipped) or goes_on,
         weight=_weight(items),
         sending=sending,
         unreachable={} if sent is None else sent.unreachable,

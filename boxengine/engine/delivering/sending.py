@@ -10,7 +10,7 @@ the thread that works on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
@@ -66,6 +66,18 @@ class Sending:
     def hold_back(self, items: Iterable[Item]) -> None:
         """These failed before they could be sent: under strict order their followers wait."""
         self._ordering.block(items)
+
+    def hold_back_keys(self, keys: Iterable[str]) -> None:
+        """Earlier items of these keys are pending elsewhere: no item of theirs goes out."""
+        self._ordering.held.update(keys)
+
+    def refusing(self, item: Item) -> Collection[str]:
+        """The transports among the item's that are not to be called now."""
+        return [carrier.name for carrier in self._routes.of(item) if carrier.name in self._refused]
+
+    def stops(self, item: Item) -> bool:
+        """Whether the item follows one that failed or waits."""
+        return self._ordering.stops(item)
 
     def send(self, items: Sequence[Item]) -> Sent:
         """Sends all items, as far as the deadline and the order allow; returns what became of them."""

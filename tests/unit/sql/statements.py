@@ -21,13 +21,14 @@ from boxengine.adapters.sql.log.tables import IDENTITIES, log_table
 from boxengine.adapters.sql.making import schema
 from boxengine.adapters.sql.shape.models import box_table
 from boxengine.domain.bounds import Range
-from boxengine.domain.box import BoxType
-from boxengine.domain.item import Status
+from boxengine.domain.box import Box, BoxType
+from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
 from tests.unit.sql.recording import RecordingCursor
 from tests.unit.sql.shapes import Shape
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", bucket_size=2)
 HELD = {0: 0, 1: 40}
 AT_START = {0: 0, 1: 0}
 DIALECTS: dict[str, Dialect] = {"postgresql": postgresql.psycopg.dialect(), "mysql": mysql.pymysql.dialect()}  # type: ignore[no-untyped-call]
@@ -37,6 +38,12 @@ Steps = Mapping[str, tuple[Step, tuple[Sequence[Any], ...]]]
 
 def _settle() -> Settlement:
     return Settlement(delivered=[1, 2], failed=[FailedAttempt(3, Status.PENDING, 1, "timed out")])
+
+
+def _items() -> Sequence[Item]:
+    """One of each bucket."""
+    none = (None, b"", 0, NOW, None, BOX, NOW)
+    return [Item(bucket + 1, str(bucket), None, f"key {bucket}", bucket, 0, *none) for bucket in (0, 1)]
 
 
 def _answers(dialect: str) -> tuple[Sequence[Any], ...]:
@@ -61,6 +68,7 @@ def delivering(shape: Shape, dialect: str) -> dict[str, list[str]]:
         **_behind_bounds(dialect),
         "sizes of payloads": (lambda on, cursor: on.sizes(cursor, [1, 2]), ()),
         "heavy payloads": (lambda on, cursor: on.payloads(cursor, [1, 2]), ()),
+        "keys of earlier rows that wait": (lambda on, cursor: on.waiting_keys(cursor, _items(), {0: 40, 1: 90}), ()),
         "later delivered rows of a key": (lambda on, cursor: on.later_delivered(cursor, []), ()),
         "outcomes and commit": (lambda on, cursor: on.finish(cursor, _settle()), ()),
         "locks once more": (lambda on, cursor: on.hold_again(cursor, [0, 1]), (([0, 1],),)),

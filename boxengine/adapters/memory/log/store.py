@@ -102,7 +102,7 @@ class LogClaim(MemoryClaim):
                     updated_at=now,
                 )
             )
-        self._log.move_on(self._readings.values(), set(logged.ids))
+        self._log.move_on(self._readings.values(), set(logged.ids), settlement.aside)
 
     def leave_empty(self) -> None:
         """Lets step aside what was found and had to wait for others of its key."""

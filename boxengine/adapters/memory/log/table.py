@@ -270,13 +270,13 @@ class MemoryLog:
         """One of the log, as it was written."""
         return self._log.rows[row_id].row
 
-    def move_on(self, readings: Collection[Reading], settled: Collection[int]) -> None:
-        """Moves the positions past what is settled, and lets step aside what that passes over.
+    def move_on(self, readings: Collection[Reading], settled: Collection[int], aside: Collection[int] = ()) -> None:
+        """Moves the positions past what is settled, and lets step aside what that passes over, and what is in ``aside``.
 
         Raises:
             StoreUnavailable: somebody has moved one meanwhile; nothing is done.
         """
-        moves = [each for each in (move(reading, settled) for reading in readings) if each is not None]
+        moves = [each for each in (move(reading, settled, aside) for reading in readings) if each is not None]
         if any(self._positions[each.position.bucket].turn != each.position.turn for each in moves):
             raise StoreUnavailable(f"box {self._box.name}: a position has been moved meanwhile")
         for each in moves:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from itertools import repeat
@@ -51,6 +51,10 @@ class SqlPlainClaim:
         self.locked = transaction.locked
         self.exhausted = exhausted
         self.unreadable: Mapping[int, str] = unreadable
+
+    def waiting_keys(self, items: Sequence[Item], upto: Mapping[int, int]) -> Collection[str]:
+        with translated(self._engine):
+            return self._transaction.statements.waiting_keys(self._transaction.cursor, items, upto)
 
     def commit(self, settlement: Settlement) -> Unrecorded | None:
         with translated(self._engine):

@@ -126,6 +126,9 @@ class BoxStatements(Protocol):
     def bring_back(self, cursor: Cursor) -> None:
         """Undoes the deletion of a claim's rows and keeps its bucket locks. From here on others may change the rows again."""
 
+    def waiting_keys(self, cursor: Cursor, items: Sequence[Item], upto: Mapping[int, int]) -> set[str]:
+        """See ``PlainClaim.waiting_keys``."""
+
     def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> dict[int, int]:
         """The items that a delivered one of their key has overtaken: by id, the id of one that has."""
 

@@ -11,6 +11,7 @@ Moments are stored without a zone, in UTC, whatever the session's zone is.
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ from boxengine.adapters.sql.dialects.mysql_texts import NOW, MySqlTexts, same_ke
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light
 from boxengine.adapters.sql.dialects.unreadable import EARLIEST, is_within_reach, legible, reason_of, without_values
 from boxengine.adapters.sql.shape.tables import BoxTable
+from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Settlement
 from boxengine.ports import PendingRow
@@ -173,6 +175,23 @@ class MySqlStatements:
             return None
         cursor.execute(f"SELECT MAX(id) FROM {self._name}", ())
         return int(cursor.fetchone()[0] or 0)
+
+    def waiting_keys(self, cursor: Cursor, items: Sequence[Item], upto: Mapping[int, int]) -> set[str]:
+        due = f"AND {self._texts.is_due('t')}" if self._table.box.strict_order is StrictOrder.NONE else ""
+        keys = defaultdict[int, set[str]](set)
+        for item in items:
+            if item.bucket in upto:
+                keys[item.bucket].add(item.event_key)
+        branches, values = list[str](), list[Any]()
+        for bucket, wanted in sorted(keys.items()):
+            branches.append(
+                f"SELECT t.event_key FROM {self._name} AS t {self._texts.index} WHERE t.status = {Status.PENDING:d} "
+                f"AND t.bucket = %s AND t.id <= %s AND t.event_key IN ({_places(wanted)}) {due}"
+            )
+            values += (bucket, upto[bucket], *sorted(wanted))
+        if branches:
+            cursor.execute(" UNION ".join(branches), values)
+        return {str(key) for (key,) in cursor.fetchall()} if branches else set()
 
     def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> dict[int, int]:
         # The stored keys are compared with each other, so no conversion between character sets can change them.

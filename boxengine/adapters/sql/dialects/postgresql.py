@@ -83,6 +83,7 @@ class PostgresStatements:
         self._claiming_removed = Step(lock_patient, f"SAVEPOINT {_SAVEPOINT}", self._remove)
         self._looking = Step(self._lock, texts.pending("t.id, t.bucket", share=share, of=of))
         self._later = texts.later_delivered()
+        self._waiting_keys = texts.waiting_keys()
         self._waiting = texts.longest_waiting()
         self._deliver, self._fail = texts.outcomes()
 
@@ -188,6 +189,12 @@ class PostgresStatements:
 
     def _return(self, cursor: Cursor) -> None:
         cursor.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}", prepare=False)
+
+    def waiting_keys(self, cursor: Cursor, items: Sequence[Item], upto: Mapping[int, int]) -> set[str]:
+        looked = {bucket: upto[bucket] for bucket in sorted({item.bucket for item in items} & upto.keys())}
+        keys = sorted({item.event_key for item in items})
+        cursor.execute(self._waiting_keys, (_array(looked), _array(looked.values()), keys))
+        return {key for (key,) in cursor.fetchall()}
 
     def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> dict[int, int]:
         cursor.execute(self._later, (_array(item.id for item in items),))

@@ -158,6 +158,14 @@ class PostgresTexts:
         delayed = " OR e.available_at IS NOT NULL" if self._table.has("available_at") else ""
         return f"e.errors_count > 0{delayed}"
 
+    def waiting_keys(self) -> str:
+        due = f"AND {self.is_due('t')}" if self._table.box.strict_order is StrictOrder.NONE else ""
+        return (
+            f"SELECT DISTINCT t.event_key::text FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, upto) "
+            f"JOIN {self._table.name} AS t ON t.status = {Status.PENDING:d} AND t.bucket = held.bucket AND t.id <= held.upto "
+            f"WHERE t.event_key::text = ANY(%s::text[]) {due}"
+        )
+
     def later_delivered(self) -> str:
         # The stored keys are compared with each other: in old tables they are numbers.
         name = self._table.name

@@ -49,6 +49,8 @@ class _Claimed:
     """Whether all rows among those claimed are the log's."""
     settled: set[int] = field(default_factory=set)
     """The log's rows that have an outcome in the current transaction."""
+    aside: Collection[int] = ()
+    """Rows that are to step aside without an outcome."""
     all_settled: bool = False
     """Whether every row of the readings has one, as nearly always."""
     _read: Collection[Reading] = ()
@@ -283,12 +285,14 @@ class LogStatements(PostgresStatements):
         written += sum(int(each.rowcount) for each in self._step_aside(cursor, logged)) + len(logged.delivered)
         if written == len(settlement):
             self._here.settled.update(logged.ids)
+            self._here.aside = settlement.aside
         return written
 
     def finish(self, cursor: Cursor, settlement: Settlement) -> int:
         side, logged = self._parts(settlement)
         if not self._here.has_all(logged):
             self._here.settled.update(logged.ids)
+            self._here.aside = settlement.aside
         with committing(cursor.connection):
             used = self._write(cursor.connection.cursor(), side)
             used += self._step_aside(cursor, logged)
@@ -304,8 +308,8 @@ class LogStatements(PostgresStatements):
             del readings[each]
 
     def _move_on(self, cursor: Cursor, readings: Collection[Reading]) -> None:
-        settled = None if self._here.all_settled else self._here.settled
-        moves = [each for each in (move(reading, settled) for reading in readings) if each is not None]
+        settled, aside_ids = None if self._here.all_settled else self._here.settled, self._here.aside
+        moves = [each for each in (move(reading, settled, aside_ids) for reading in readings) if each is not None]
         if not moves:
             return
         aside = [(each.position.bucket, item_id) for each in moves for item_id in each.aside]
@@ -325,6 +329,7 @@ class LogStatements(PostgresStatements):
 
     def forget(self) -> None:
         self._here.settled.clear()
+        self._here.aside = ()
         self._here.all_settled = False
 
     def hold_pending(self, cursor: Cursor, ids: Sequence[int]) -> list[int]:

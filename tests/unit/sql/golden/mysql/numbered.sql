@@ -280,6 +280,33 @@ FORCE INDEX (PRIMARY)
 WHERE t.id IN (%s,
                %s);
 
+-- deliver: keys of earlier rows that wait
+SELECT t.event_key
+FROM shop.order_outbox_items AS t
+FORCE INDEX (`ix_order_outbox_items_pending`)
+WHERE t.status = 0
+  AND t.bucket = %s
+  AND t.id <= %s
+  AND t.event_key IN (%s)
+  AND ((t.errors_count = 0
+        OR t.processed_at IS NULL
+        OR t.processed_at <= UTC_TIMESTAMP(6) - INTERVAL ROUND(1000000 * LEAST(600.0, 10.0 * POWER(2.0, LEAST(GREATEST(t.errors_count, 1) - 1, 64)))) MICROSECOND)
+       AND (t.available_at IS NULL
+            OR t.available_at <= UTC_TIMESTAMP(6)))
+UNION
+SELECT t.event_key
+FROM shop.order_outbox_items AS t
+FORCE INDEX (`ix_order_outbox_items_pending`)
+WHERE t.status = 0
+  AND t.bucket = %s
+  AND t.id <= %s
+  AND t.event_key IN (%s)
+  AND ((t.errors_count = 0
+        OR t.processed_at IS NULL
+        OR t.processed_at <= UTC_TIMESTAMP(6) - INTERVAL ROUND(1000000 * LEAST(600.0, 10.0 * POWER(2.0, LEAST(GREATEST(t.errors_count, 1) - 1, 64)))) MICROSECOND)
+       AND (t.available_at IS NULL
+            OR t.available_at <= UTC_TIMESTAMP(6)));
+
 -- deliver: later delivered rows of a key
 SELECT i.id,
 

@@ -553,6 +553,23 @@ FORCE INDEX (PRIMARY)
 WHERE t.id IN (%s,
                %s);
 
+-- deliver: keys of earlier rows that wait
+SELECT t.event_key
+FROM shop.order_outbox_items AS t
+FORCE INDEX (`ix_order_outbox_items_pending`)
+WHERE t.status = 0
+  AND t.bucket = %s
+  AND t.id <= %s
+  AND t.event_key IN (%s)
+UNION
+SELECT t.event_key
+FROM shop.order_outbox_items AS t
+FORCE INDEX (`ix_order_outbox_items_pending`)
+WHERE t.status = 0
+  AND t.bucket = %s
+  AND t.id <= %s
+  AND t.event_key IN (%s);
+
 -- deliver: later delivered rows of a key
 SELECT i.id,
 

@@ -630,6 +630,19 @@ SELECT id,
 FROM public.order_outbox_items
 WHERE id = ANY(%s::bigint[]);
 
+-- deliver: keys of earlier rows that wait
+SELECT DISTINCT t.event_key::text
+FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, upto)
+JOIN public.order_outbox_items AS t ON t.status = 0
+AND t.bucket = held.bucket
+AND t.id <= held.upto
+WHERE t.event_key::text = ANY(%s::text[])
+  AND ((t.errors_count = 0
+        OR t.processed_at IS NULL
+        OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64)))))
+       AND (t.available_at IS NULL
+            OR t.available_at <= now()));
+
 -- deliver: locks once more
 SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted,
        now(),

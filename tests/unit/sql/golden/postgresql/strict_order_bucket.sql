@@ -258,6 +258,14 @@ SELECT id,
 FROM public.order_outbox_items
 WHERE id = ANY(%s::bigint[]);
 
+-- deliver: keys of earlier rows that wait
+SELECT DISTINCT t.event_key::text
+FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, upto)
+JOIN public.order_outbox_items AS t ON t.status = 0
+AND t.bucket = held.bucket
+AND t.id <= held.upto
+WHERE t.event_key::text = ANY(%s::text[]);
+
 -- deliver: later delivered rows of a key
 SELECT i.id,
        later.id
