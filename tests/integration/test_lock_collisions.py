@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from zlib import crc32
 
 import psycopg
 import pytest
@@ -74,3 +75,14 @@ def test_tables_of_one_name_in_two_schemas_have_locks_of_their_own(store: SqlSto
     spaces = [lock_space(store.table(box)) for box in (own, tenant, also_own)]
     assert spaces[0] != spaces[1]
     assert spaces[0] == spaces[2]
+
+
+def test_a_bucket_that_a_worker_of_0_1_0_has_locked_is_refused(store: SqlStore, postgres_url: str) -> None:
+    box = make_box("order_items")
+    schema.create(store.engine, [box])
+    insert(store, box)
+    number = crc32(b"boxengine:order_items")
+    with psycopg.connect(postgres_url.replace("+psycopg", "")) as older:
+        older.execute("SELECT pg_advisory_xact_lock(%s, 0)", (number - (1 << 32) if number >= 1 << 31 else number,))
+        with store.claims(box).open({0: None, 1: None}, 10) as claim:
+            assert (claim.refused, [item.bucket for item in claim.items]) == ({0}, [1])
