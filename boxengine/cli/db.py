@@ -24,14 +24,22 @@ cli.command("convert")(convert)
 @cli.command("create")
 def create(context: typer.Context, box: OneBox = None) -> None:
     """Make missing tables and indexes. Doing it twice changes nothing."""
+    from boxengine.adapters.sql.connecting.errors import translated  # noqa: PLC0415
     from boxengine.adapters.sql.jobs import schema as job_schema  # noqa: PLC0415
+    from boxengine.adapters.sql.jobs import upgrade as job_upgrading  # noqa: PLC0415
     from boxengine.adapters.sql.making import schema, sizes  # noqa: PLC0415
+    from boxengine.adapters.sql.making import upgrade as upgrading  # noqa: PLC0415
     from boxengine.app.servers.database import connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
     wanted = chosen(boxes, box)
     store = connect_store(boxes.resolved.settings, patient=True)
     try:
+        with translated(store.engine), store.engine.connect() as connection:
+            indexes = upgrading.plan_indexes(connection, wanted, models(boxes, wanted))
+            indexes += job_upgrading.plan_indexes(connection, *_jobs(boxes, box))
+        for _ in upgrading.apply(store.engine, indexes, tell=say):
+            pass  # of tables in use: what follows makes indexes under a lock that writers wait for
         made = schema.create(store.engine, wanted, models(boxes, wanted))
         sizes.record(store.engine, wanted)
         made += job_schema.create(store.engine, *_jobs(boxes, box))

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,6 +41,34 @@ def test_db_create_makes_the_table_and_a_second_time_changes_nothing(project: Pr
     with project.engine() as engine:
         indexes = {index["name"] for index in inspect(engine).get_indexes("order_outbox_items")}
     assert "ix_order_outbox_items_pending" in indexes
+
+
+def test_db_create_lets_others_write_while_it_adds_an_index_to_a_table_in_use(ready: Project) -> None:
+    writing = "INSERT INTO order_outbox_items (uuid, event_key, bucket, payload) VALUES (gen_random_uuid(), 'k', 0, '')"
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' "
+        "AND query LIKE 'CREATE INDEX%%'"
+    )
+    ready.execute("DROP INDEX ix_order_outbox_items_failed")
+    with (
+        ThreadPoolExecutor(1) as thread,
+        ready.engine() as engine,
+        engine.connect() as older,
+        engine.connect() as writer,
+    ):
+        watcher = writer.execution_options(isolation_level="AUTOCOMMIT")
+        older.exec_driver_sql(writing)
+        made = thread.submit(ready.run, "db", "create")
+        eventually(lambda: made.done() or watcher.exec_driver_sql(waiting).scalar())
+        try:
+            writer.exec_driver_sql("SET lock_timeout = '1s'")
+            writer.exec_driver_sql(writing)
+        finally:
+            older.commit()
+        assert "is there" in made.result()
+        assert "ix_order_outbox_items_failed" in {
+            each["name"] for each in inspect(engine).get_indexes("order_outbox_items")
+        }
 
 
 def test_db_check_fails_until_the_table_is_there(project: Project) -> None:

@@ -20,6 +20,11 @@ def plan(connection: Connection, boxes: Sequence[JobBox], models: Models) -> lis
     return steps
 
 
+def plan_indexes(connection: Connection, boxes: Sequence[JobBox], models: Models) -> list[Step]:
+    """Of these steps only the indexes of tables that are there."""
+    return [step for step in plan(connection, boxes, models) if step.concurrent]
+
+
 def plan_settings(connection: Connection, boxes: Sequence[JobBox], models: Models) -> list[Step]:
     """Of these steps only the settings, for a table that does not exist yet, too: something else makes the rest."""
     return [step for box, table in tables(boxes, models) for step in _Planner(connection, table, box.name).settings()]

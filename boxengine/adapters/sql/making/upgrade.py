@@ -6,7 +6,7 @@ which rewrites nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -35,6 +35,15 @@ def plan(connection: Connection, boxes: Sequence[Box], models: Iterable[type] = 
     boxes = with_sources(boxes)
     for table, box in zip(schema.tables(boxes, models), boxes, strict=True):
         steps += _Planner(connection, table, box).steps()
+    return steps
+
+
+def plan_indexes(connection: Connection, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[Step]:
+    """Of these steps only the indexes of tables that are there, as far as these have the columns."""
+    steps: list[Step] = []
+    boxes = with_sources(boxes)
+    for table, box in zip(schema.tables(boxes, models), boxes, strict=True):
+        steps += _Planner(connection, table, box).indexes()
     return steps
 
 
@@ -101,6 +110,16 @@ class _Planner(TablePlanner):
             return [*self._whole_table(), *self._log()]
         return [*self._columns(), *self._indexes(), *self._tuning(), *self._counters(), *self._log()]
 
+    def indexes(self) -> list[Step]:
+        """Those that the table can have now; none where it is not there."""
+        if not self._is_there():
+            return []
+        present = self._known_columns()
+        lacking = {
+            str(index.name) for index in self._table.indexes if not {column.name for column in index.columns} <= present
+        }
+        return [step for step in (*self._indexes(lacking), *self._tuning()) if step.concurrent]
+
     # ── a table that is not there ────────────────────────────────────────────────────────────────────
 
     def _whole_table(self) -> list[Step]:
@@ -129,12 +148,12 @@ class _Planner(TablePlanner):
                 loss = OPTIONAL.get(column.name, "its items have no numbers (sequence)")
                 yield self._column_step(f"add the column {column.name}: without it {loss}", column, zoned=zoned)
 
-    def _indexes(self) -> Iterator[Step]:
+    def _indexes(self, without: Container[str] = ()) -> Iterator[Step]:
         known, broken, keyed = self._present_indexes()
         for index in sorted(self._table.indexes, key=lambda index: str(index.name)):
             name = str(index.name)
             there_by_another_name = keyed and name == index_name("ix", self._table.name, "key")
-            if not is_ours(self._dialect, index) or there_by_another_name:
+            if name in without or not is_ours(self._dialect, index) or there_by_another_name:
                 continue
             yield from self._missing_index_steps(name, self._compiled(CreateIndex(index)), known, broken)
 
