@@ -173,9 +173,12 @@ def upgrade(
         with translated(store.engine), store.engine.connect() as connection:
             steps = upgrading.plan(connection, wanted, models(boxes, wanted))
             steps += job_upgrading.plan(connection, *_jobs(boxes, box))
+            unrecorded = list(sizes.statements(connection, wanted)) if as_sql else []
         if as_sql:
             for step in steps:
                 output().print(f"-- {step.table}: {step.purpose}\n{step.sql};", markup=False)
+            for table, statement in unrecorded:
+                output().print(f"-- {table}: record bucket_size\n{statement};", markup=False)
             return
         for number, step in enumerate(upgrading.apply(store.engine, steps, tell=say), 1):
             output().print(f"{number}/{len(steps)} {step.table}: {step.purpose}", markup=False)

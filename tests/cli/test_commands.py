@@ -71,6 +71,26 @@ def test_db_create_lets_others_write_while_it_adds_an_index_to_a_table_in_use(re
         }
 
 
+@pytest.mark.parametrize("server", ["postgres_url", "mysql_url"])
+def test_the_printed_upgrade_records_the_number_of_buckets(
+    tmp_path: Path, redis_url: str, server: str, request: pytest.FixtureRequest
+) -> None:
+    project = Project(tmp_path, database=request.getfixturevalue(server), redis=redis_url)
+    project.call("db", "create")
+    table = "order_outbox_items"
+    nothing, own = (
+        (f"COMMENT ON TABLE {table} IS {each}" if server == "postgres_url" else f"ALTER TABLE {table} COMMENT = {each}")
+        for each in ("''", "'of the shop''s 100 %%'")
+    )
+    for before in (nothing, own):
+        project.execute(before)
+        printed = project.call("db", "upgrade", "--sql")
+        project.execute(printed.partition("\n")[2].strip().removesuffix(";").replace("%", "%%"))
+        assert project.call("db", "upgrade", "--sql") == ""
+    with project.engine() as engine:
+        assert inspect(engine).get_table_comment(table)["text"] == "of the shop's 100 %; boxengine bucket_size=16"
+
+
 def test_db_check_fails_until_the_table_is_there(project: Project) -> None:
     assert "there is no table" in project.call("db", "check", expect=1)
     project.call("db", "create")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from sqlalchemy import Connection, Engine, MetaData, Table, text
+from sqlalchemy import Connection, Engine, MetaData, Table, inspect, text
 from sqlalchemy.schema import SetTableComment
 
 from boxengine.adapters.sql.connecting.errors import translated
@@ -55,6 +55,19 @@ def record(engine: Engine, boxes: Sequence[Box]) -> list[str]:
             if connection.dialect.name != "postgresql":
                 connection.execute(text("SET SESSION lock_wait_timeout = DEFAULT"))
     return recorded
+
+
+def statements(connection: Connection, boxes: Sequence[Box]) -> Iterator[tuple[str, str]]:
+    """What ``record`` would run: the name of each table and its statement. It leaves out tables that are still to be made."""
+    for box in with_sources(boxes):
+        schema, _, name = box.table.rpartition(".")
+        if not inspect(connection).has_table(name, schema=schema or None):
+            continue
+        table = reflect(connection, box)
+        if table.recorded_size is None or _is_unmarked_log(connection, table):
+            statement = _statement(connection, table)
+            if statement is not None:
+                yield box.table, str(statement.compile(dialect=connection.dialect)).replace("%%", "%")
 
 
 def change(engine: Engine, box: Box, *, dry: bool = False, patience: int = _PATIENCE) -> tuple[int | None, int]:
@@ -109,13 +122,20 @@ def _is_unmarked_log(connection: Connection, table: BoxTable) -> bool:
 
 
 def _write(connection: Connection, table: BoxTable) -> bool:
+    statement = _statement(connection, table)
+    if statement is not None:
+        connection.execute(statement)
+    return statement is not None
+
+
+def _statement(connection: Connection, table: BoxTable) -> SetTableComment | None:
+    """None where no room is left in the comment."""
     schema, _, name = table.box.table.rpartition(".")
     storage = Storage.LOG if _is_unmarked_log(connection, table) else table.recorded_storage
     comment = _comment(connection, table, storage)
     if len(comment) > _LONGEST:
-        return False
-    connection.execute(SetTableComment(Table(name, MetaData(), schema=schema or None, comment=comment)))
-    return True
+        return None
+    return SetTableComment(Table(name, MetaData(), schema=schema or None, comment=comment))
 
 
 @contextmanager
