@@ -88,6 +88,12 @@ class Facts:
     unread: str | None = None
     """Why some of the box's numbers are unknown although the database answers."""
 
+    @property
+    def waiting(self) -> Count | None:
+        """The pending items; None: not counted, or there are none."""
+        pending = self.counts.pending if self.counts else None
+        return pending if pending is not None and pending.number else None
+
 
 def problems(facts: Facts) -> tuple[Problem, ...]:
     """What is wrong with a box, the worst first."""
@@ -164,46 +170,50 @@ def reason_of(error_log: str | None) -> str:
 
 
 def _found(facts: Facts) -> Iterator[Problem]:
-    box, name = facts.box, facts.box.name
-    pending = facts.counts.pending if facts.counts else None
-    waiting = pending is not None and pending.number > 0
+    box = facts.box
     if facts.broken is not None:
-        yield useless_table(name, facts.broken)
+        yield useless_table(box.name, facts.broken)
         return
     if facts.unread is not None:
-        yield unread_table(name, facts.unread)
+        yield unread_table(box.name, facts.unread)
+    yield from _standing_still(facts)
+    if facts.stranded is not None:
+        yield Problem(
+            kind="stranded",
+            severity=Severity.STUCK,
+            box=box.name,
+            sentence=f"{box.name}: {facts.stranded}.",
+            advice="No worker looks into those buckets. bucket_size was changed while items were undelivered.",
+        )
+    if facts.held_back is not None:
+        sentence, advice = told_of_retention(box, facts.held_back)
+        yield Problem(kind="retention", severity=Severity.SLOW, box=box.name, sentence=sentence, advice=advice)
+    yield from _circuits(facts)
+    blocking = list(_blocking(facts))
+    yield from blocking
+    yield from _failing(facts, told=bool(blocking))
+    yield from _late(facts)
+
+
+def _standing_still(facts: Facts) -> Iterator[Problem]:
+    """Nobody takes the box's items."""
+    name, wait = facts.box.name, f", and {_waiting(facts.waiting)}." if facts.waiting else "."
     if facts.paused:
         yield Problem(
             kind="paused",
-            severity=Severity.STUCK if waiting else Severity.QUIET,
+            severity=Severity.STUCK if facts.waiting else Severity.QUIET,
             box=name,
-            sentence=f"{name} is paused" + (f", and {_waiting(pending)}." if waiting else "."),
+            sentence=f"{name} is paused{wait}",
             advice="Resume the box once the reason for the pause is gone.",
         )
     elif facts.workers == 0:
         yield Problem(
             kind=NO_WORKER,
-            severity=Severity.STOPPED if waiting else Severity.SLOW,
+            severity=Severity.STOPPED if facts.waiting else Severity.SLOW,
             box=name,
-            sentence=f"No worker runs for {name}" + (f", and {_waiting(pending)}." if waiting else "."),
+            sentence=f"No worker runs for {name}{wait}",
             advice=_START_ONE,
         )
-    if facts.stranded is not None:
-        yield Problem(
-            kind="stranded",
-            severity=Severity.STUCK,
-            box=name,
-            sentence=f"{name}: {facts.stranded}.",
-            advice="No worker looks into those buckets. bucket_size was changed while items were undelivered.",
-        )
-    if facts.held_back is not None:
-        sentence, advice = told_of_retention(box, facts.held_back)
-        yield Problem(kind="retention", severity=Severity.SLOW, box=name, sentence=sentence, advice=advice)
-    yield from _circuits(facts, pending)
-    held = list(_held_back(facts)) if box.strict_order is not StrictOrder.NONE else []
-    yield from held
-    yield from _failing(facts, told=bool(held))
-    yield from _late(facts)
 
 
 def told_of_retention(box: Box, age: timedelta) -> tuple[str, str]:
@@ -215,10 +225,10 @@ def told_of_retention(box: Box, age: timedelta) -> tuple[str, str]:
     return sentence, f"Resume it, send it ahead with boxengine subscriptions skip-to, or give it up.{end}"
 
 
-def _circuits(facts: Facts, pending: Count | None) -> Iterator[Problem]:
+def _circuits(facts: Facts) -> Iterator[Problem]:
+    wait = f" {counted(facts.waiting, 'item')} wait." if facts.waiting else ""
     by_transport = {circuit.transport: circuit for circuit in facts.circuits}
     for transport, circuit in by_transport.items():
-        wait = f" {_items(pending)} wait." if pending is not None and pending.number else ""
         yield Problem(
             kind="receiver",
             severity=Severity.STOPPED,
@@ -229,30 +239,26 @@ def _circuits(facts: Facts, pending: Count | None) -> Iterator[Problem]:
         )
 
 
-def _held_back(facts: Facts) -> Iterator[Problem]:
-    """Items that strict order makes others wait for."""
-    box = facts.box
-    leading = [stuck for stuck in facts.stuck if stuck.followers is None or stuck.followers.number > 0]
-    leading = [stuck for stuck in leading if stuck.followers is not None]
+def _blocking(facts: Facts) -> Iterator[Problem]:
+    """The item that strict order makes most others wait for, a failed one before those that are retried."""
+    if facts.box.strict_order is StrictOrder.NONE:
+        return
+    by_bucket = facts.box.strict_order is StrictOrder.BUCKET
+    leading = [(each.row, each.followers) for each in facts.stuck if each.followers and each.followers.number]
     if not leading:
         return
-    first = max(
-        leading, key=lambda stuck: (stuck.row.status == Status.FAILED, stuck.followers or Count(0), -stuck.row.id)
-    )
-    row, behind = first.row, first.followers or Count(0)
-    waiters = f"{counted(behind, 'item')} of {'bucket' if box.strict_order is StrictOrder.BUCKET else 'key'} "
-    waiters += f"{row.bucket if box.strict_order is StrictOrder.BUCKET else ellipsis(row.event_key, 40)}"
-    wait = "waits" if behind.number == 1 and behind.precision is Precision.EXACT else "wait"
+    row, behind = max(leading, key=lambda each: (each[0].status == Status.FAILED, each[1], -each[0].id))
+    place = f"bucket {row.bucket}" if by_bucket else f"key {ellipsis(row.event_key, 40)}"
     others = _others(len(leading) - 1, at_least=facts.more_leading)
     parked = row.status == Status.FAILED
     yield Problem(
         kind="parked" if parked else "held-back",
         severity=Severity.STUCK if parked else Severity.SLOW,
-        box=box.name,
+        box=facts.box.name,
         item=row.id,
         statuses=(Status.FAILED,) if parked else (Status.PENDING,),
-        sentence=f"{waiters} {wait} for item {row.id}, which failed {times(row.errors_count)}: {reason_of(row.error_log)}"
-        + others,
+        sentence=f"{counted(behind, 'item')} of {place} {_verb(behind, 'wait')} for item {row.id}, which failed "
+        f"{times(row.errors_count)}: {reason_of(row.error_log)}{others}",
         advice="Fix the cause and retry the item, or discard it: its followers then go on without it."
         if parked
         else "It is retried automatically. To release its followers now, retry or discard it.",
@@ -320,12 +326,8 @@ def _most(rows: Sequence[ItemRow]) -> str:
     return f". Of the last {len(rows)}, {number} say: {reason}"
 
 
-def _items(count: Count | None) -> str:
-    return counted(count, "item") if count is not None else "items"
-
-
-def _waiting(count: Count | None) -> str:
-    return f"{_items(count)} {'wait' if count is None else _verb(count, 'wait')}"
+def _waiting(count: Count) -> str:
+    return f"{counted(count, 'item')} {_verb(count, 'wait')}"
 
 
 def _verb(count: Count, verb: str) -> str:
