@@ -72,27 +72,19 @@ def create(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) ->
         present = inspect(connection)
         logs.refuse_used_tables(connection, boxes)
         for table, box in zip(tables(boxes, models), boxes, strict=True):
-            known: set[str] = set()
-            keyed = False
-            if not present.has_table(table.name, schema=table.schema):
+            if present.has_table(table.name, schema=table.schema):
+                known, keyed = _known_indexes(present, table), _is_keyed(present, table)
+                _add_indexes(connection, present, table, known, keyed=keyed)
+            else:
                 table.create(connection)
                 made.append(box.table)
-            else:
-                known, keyed = _known_indexes(present, table), _is_keyed(present, table)
-                for index in table.indexes:
-                    if keyed and index.name == index_name("ix", table.name, "key"):
-                        continue  # exists under another name; a second one would only cost
-                    if index.name not in known and {column.name for column in index.columns} <= {
-                        column["name"] for column in present.get_columns(table.name, schema=table.schema)
-                    }:
-                        index.create(connection, checkfirst=True)
+                known, keyed = set(), False
             if box.sequence:
                 _add_numbers(connection, table)
             for statement in tuning(engine.dialect, table, box, known, keyed=keyed):
                 # Only the owner may run them, even where they would change nothing.
-                if _is_done(connection, table, statement, known):
-                    continue
-                connection.exec_driver_sql(for_driver(statement))
+                if not _is_done(connection, table, statement, known):
+                    connection.exec_driver_sql(for_driver(statement))
             if box.storage is Storage.LOG:
                 log_parts.create(connection, table, box)
     return made
@@ -124,56 +116,69 @@ def ddl(dialect_name: str, boxes: Sequence[Box], models: Iterable[type] = ()) ->
 
 def check(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[Finding]:
     """Compares the database with what the boxes need."""
-    findings = []
+    findings: list[Finding] = []
     with translated(engine), engine.connect() as connection:
         present = inspect(connection)
         for table, box in zip(tables(boxes, models), boxes, strict=True):
-            try:
-                found = reflect(connection, box)
-            except SchemaMismatch as error:
-                is_there = present.has_table(table.name, schema=table.schema)
-                remedy = "boxengine db ddl shows the columns: add them in a migration." if is_there else MADE_BY_CREATE
-                findings.append(_mismatch(box, error, remedy))
-                continue
-            for refuse in (found.refuse_another_size, found.refuse_another_storage):
-                try:
-                    refuse()
-                except SchemaMismatch as error:
-                    findings.append(_mismatch(box, error, _NO_DELIVERY))
-            findings += [
-                Finding(box.name, "warning", f"table {box.table} has no {what}: {loss}", ADDED_BY_UPGRADE)
-                for what, loss in found.lacking.items()
-            ]
-            if found.has("error_log") and not found.log.takes_everything:
-                findings.append(
-                    Finding(
-                        box.name,
-                        "warning",
-                        f"table {box.table}: column error_log has the character set {found.log.charset}: characters that it "
-                        "lacks are replaced in the reasons of failures, and keys and options that hold them are refused",
-                        "Convert the table to utf8mb4.",
-                    )
-                )
-            if box.storage is Storage.LOG:
-                # That the items are in the other storage is said once.
-                findings += [each for each in _check_log(connection, found) if each not in findings]
-            if box.sequence and not found.numbered:
-                lack = "column seq" if not found.has("seq") else f"table {counters_of(table.name)} beside it"
-                message = (
-                    f"table {box.table} has no {lack}, which its sequence needs: no item can be created; db create"
-                )
-                findings.append(Finding(box.name, "error", message))
-            known = _known_indexes(present, table)
-            postgres, pending = engine.dialect.name == "postgresql", index_name("ix", table.name, "pending")
-            if (pending not in known) if postgres else (found.status_index is None):
-                index = pending if postgres else index_name("ix", table.name, "status")
-                findings.append(
-                    Finding(box.name, "warning", f"no index {index}: polls slow down as the table grows; db create")
-                )
-            if found.has("available_at") and found.delayed_index is None:
-                loss = f"no index {index_name('ix', table.name, 'delayed')}: delayed items may be up to 5 s late; db create"
-                findings.append(Finding(box.name, "warning", loss))
+            findings += _check_box(connection, present, table, box)
     return findings
+
+
+def _check_box(connection: Connection, present: Inspector, table: Table, box: Box) -> Iterator[Finding]:
+    try:
+        found = reflect(connection, box)
+    except SchemaMismatch as error:
+        is_there = present.has_table(table.name, schema=table.schema)
+        remedy = "boxengine db ddl shows the columns: add them in a migration." if is_there else MADE_BY_CREATE
+        yield _mismatch(box, error, remedy)
+        return
+    contradictions = list(_check_configuration(found))
+    yield from contradictions
+    yield from _check_columns(found)
+    if box.storage is Storage.LOG:
+        # That the items are in the other storage is said once.
+        yield from (each for each in _check_log(connection, found) if each not in contradictions)
+    if box.sequence and not found.numbered:
+        lack = "column seq" if not found.has("seq") else f"table {counters_of(table.name)} beside it"
+        message = f"table {box.table} has no {lack}, which its sequence needs: no item can be created; db create"
+        yield Finding(box.name, "error", message)
+    yield from _check_indexes(present, table, found)
+
+
+def _check_configuration(found: BoxTable) -> Iterator[Finding]:
+    """What the table was made for, and the configuration says otherwise."""
+    for refuse in (found.refuse_another_size, found.refuse_another_storage):
+        try:
+            refuse()
+        except SchemaMismatch as error:
+            yield _mismatch(found.box, error, _NO_DELIVERY)
+
+
+def _check_columns(found: BoxTable) -> Iterator[Finding]:
+    box = found.box
+    for what, loss in found.lacking.items():
+        yield Finding(box.name, "warning", f"table {box.table} has no {what}: {loss}", ADDED_BY_UPGRADE)
+    if found.has("error_log") and not found.log.takes_everything:
+        message = (
+            f"table {box.table}: column error_log has the character set {found.log.charset}: characters that it lacks are "
+            "replaced in the reasons of failures, and keys and options that hold them are refused"
+        )
+        yield Finding(box.name, "warning", message, "Convert the table to utf8mb4.")
+
+
+def _check_indexes(present: Inspector, table: Table, found: BoxTable) -> Iterator[Finding]:
+    box = found.box
+    if present.dialect.name == "postgresql":
+        index = index_name("ix", table.name, "pending")
+        is_missing = index not in _known_indexes(present, table)
+    else:
+        index = index_name("ix", table.name, "status")
+        is_missing = found.status_index is None
+    if is_missing:
+        yield Finding(box.name, "warning", f"no index {index}: polls slow down as the table grows; db create")
+    if found.has("available_at") and found.delayed_index is None:
+        loss = f"no index {index_name('ix', table.name, 'delayed')}: delayed items may be up to 5 s late; db create"
+        yield Finding(box.name, "warning", loss)
 
 
 def _mismatch(box: Box, error: SchemaMismatch, remedy: str) -> Finding:
@@ -237,6 +242,18 @@ def _known_indexes(present: Inspector, table: Table) -> set[str]:
 def _is_keyed(present: Inspector, table: Table) -> bool:
     """Whether the database has an index that leads to keys."""
     return any(map(leads_to_keys, present.get_indexes(table.name, schema=table.schema)))
+
+
+def _add_indexes(
+    connection: Connection, present: Inspector, table: Table, known: Container[str], *, keyed: bool
+) -> None:
+    """Adds the indexes that an existing table lacks, and has the columns for."""
+    columns = {column["name"] for column in present.get_columns(table.name, schema=table.schema)}
+    for index in table.indexes:
+        if keyed and index.name == index_name("ix", table.name, "key"):
+            continue  # exists under another name; a second one would only cost
+        if index.name not in known and {column.name for column in index.columns} <= columns:
+            index.create(connection, checkfirst=True)
 
 
 def _add_numbers(connection: Connection, table: Table) -> None:
