@@ -81,7 +81,7 @@ def _command(action: Action) -> Callable[..., None]:
         json: AsJson = False,
         force: Annotated[bool, typer.Option("--force", help="Deliver them whatever the retry strategies say.")] = False,
     ) -> None:
-        from boxengine.adapters.telemetry.logs import LogObserver  # noqa: PLC0415 - see Globals.boxes
+        from boxengine.adapters.telemetry.log_observer import LogObserver  # noqa: PLC0415 - see Globals.boxes
 
         meant = Action.RESTART if force else action
         unsuitable = [name for name in status or () if Status[name.name] not in SUITABLE[action]]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from boxengine.adapters.telemetry.combined import CombinedObserver, CombinedTracer
 from boxengine.adapters.telemetry.ledger import Ledger
-from boxengine.adapters.telemetry.logs import LogObserver
+from boxengine.adapters.telemetry.log_observer import LogObserver
 from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
 from boxengine.adapters.telemetry.progress import missing_publisher, publisher
 from boxengine.adapters.telemetry.tags import LogTracer

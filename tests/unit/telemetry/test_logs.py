@@ -14,7 +14,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from boxengine.adapters.log import LogTransport
 from boxengine.adapters.telemetry import background, logs
 from boxengine.adapters.telemetry.background import BackgroundHandler
-from boxengine.adapters.telemetry.logs import DEEPEST, LONGEST_TEXT, BoxHandler, Format, LogObserver, report
+from boxengine.adapters.telemetry.log_observer import LogObserver
+from boxengine.adapters.telemetry.logs import DEEPEST, LONGEST_TEXT, BoxHandler, Format, report
 from boxengine.adapters.telemetry.tags import LogTracer, bound
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settlement

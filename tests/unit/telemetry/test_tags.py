@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.telemetry import logs
 from boxengine.adapters.telemetry.combined import CombinedTracer
+from boxengine.adapters.telemetry.log_observer import LogObserver
 from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
 from boxengine.adapters.telemetry.tags import LogTracer, bound
 from boxengine.domain.item import Item, Status
@@ -105,7 +106,7 @@ def test_what_a_models_extra_log_details_says_is_on_every_line_about_its_item(
     with LogTracer().sending(BOX, "http", [sent]):
         theirs.info("posted")
     failed = [FailedAttempt(7, Status.PENDING, 1, "12:00 http: refused")]
-    logs.LogObserver().see(events.Settled(BOX, [sent], Settlement(failed=failed), seconds=0.1))
+    LogObserver().see(events.Settled(BOX, [sent], Settlement(failed=failed), seconds=0.1))
     posted, refused = lines(stream)
     assert posted.items() >= expected.items()
     assert refused.items() >= (dict(expected) | {"item": 7, "level": "warning"}).items()
