@@ -232,37 +232,30 @@ class Lookout:
         lately: Happened | None,
     ) -> BoxView:
         sources = self._sources
-        spare = self._sparing.ask
-        counts = asked.of(box, lambda: spare((box.name, "counts"), lambda: self._count(box)))
+
+        def ask(what: str, question: Callable[[Box], T]) -> T | None:
+            return asked.of(box, lambda: self._sparing.ask((box.name, what), lambda: question(box)))
+
+        counts = ask("counts", self._count)
         known = counts is not None
-        since = (
-            asked.of(box, lambda: spare((box.name, "since"), lambda: sources.store.oldest_pending(box)))
-            if known
-            else None
-        )
+        since = ask("since", sources.store.oldest_pending) if known else None
         queue = asked.part(lambda: sources.queue.state(box))
         pushed_at = None if queue is None or queue.oldest_pushed_at is None else _since_epoch(queue.oldest_pushed_at)
         own = None if workers is None else tuple(worker for worker in workers if box.name in worker.boxes)
-        decided = None if pauses is None else box.name in pauses
-        paused = None if pauses is None else not pauses.get(box.name, not self._auto_disabled)
         circuits = tuple((worker, each) for worker in own or () for each in worker.circuits if each.box == box.name)
-        stuck = asked.of(box, lambda: spare((box.name, "stuck"), lambda: self._stuck(box, counts)))
+        stuck = ask("stuck", lambda box: self._stuck(box, counts)) or ()
         facts = Facts(
             box=box,
             now=sources.clock.now(),
             counts=counts,
             waits_since=since,
-            paused=paused,
+            paused=None if pauses is None else not pauses.get(box.name, not self._auto_disabled),
             workers=None if own is None else len(own),
             circuits=tuple(circuit for _, circuit in circuits),
-            stuck=stuck or (),
-            more_leading=sum(1 for each in stuck or () if each.leads) > BLOCKERS,
-            stranded=asked.of(box, lambda: spare((box.name, "stranded"), lambda: sources.store.stranded(box)))
-            if known
-            else None,
-            held_back=asked.of(box, lambda: spare((box.name, "unread"), lambda: self._held_back(box)))
-            if known
-            else None,
+            stuck=stuck,
+            more_leading=sum(each.leads for each in stuck) > BLOCKERS,
+            stranded=ask("stranded", sources.store.stranded) if known else None,
+            held_back=ask("held back", self._held_back) if known else None,
             broken=asked.broken.get(box.name),
             unread=asked.unread.get(box.name),
         )
@@ -273,8 +266,8 @@ class Lookout:
             waits_since=since,
             queue_length=None if queue is None else queue.length,
             queue_since=pushed_at,
-            paused=paused,
-            decided=decided,
+            paused=facts.paused,
+            decided=None if pauses is None else box.name in pauses,
             workers=own,
             circuits=circuits,
             lately=lately,
