@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from itertools import combinations
-from typing import Any
 
 from boxengine.domain import partitioning, retry
 from boxengine.domain.box import Storage, StrictOrder
 from boxengine.errors import Problem
-from boxengine.settings import job_rules, subscription_rules
+from boxengine.settings import drivers, job_rules, source_rules, subscription_rules
 from boxengine.settings.boxes import BoxSettings
 from boxengine.settings.diagnosis import Finding
 from boxengine.settings.durations import format_iso
@@ -22,18 +19,6 @@ from boxengine.settings.schema import ConsoleSettings, DatabaseSettings, RedisSe
 SHORTEST_PARTITION = timedelta(hours=1)
 MOST_PARTITIONS = 50
 """Of a log, within its retention."""
-_DRIVERS = {
-    "postgresql": ("psycopg",),
-    "mysql": ("pymysql", "mysqldb"),
-    "mariadb": ("pymysql", "mysqldb"),
-}
-"""By the database: what the worker can use, the usual one first."""
-_OF_APPLICATIONS = {
-    "postgresql": frozenset({"asyncpg", "psycopg_async", "psycopg2", "psycopg2cffi", "pg8000"}),
-    "mysql": frozenset({"aiomysql", "asyncmy", "mysqlconnector", "mariadbconnector"}),
-    "mariadb": frozenset({"aiomysql", "asyncmy", "mysqlconnector", "mariadbconnector"}),
-}
-"""Drivers that an application may use: the worker reaches the same database by its own."""
 _INTO_THE_URL = "; write it into redis.url (rediss://user:password@host:port/3)"
 _UNDER_SENTINEL = {
     **dict.fromkeys(("ssl", "db", "username", "password"), _INTO_THE_URL),
@@ -53,7 +38,7 @@ def check(settings: Settings) -> list[Finding]:
         *_timing(settings),
         *_names(settings),
         *_tables(settings),
-        *_dead_letters(settings),
+        *source_rules.check(settings),
         *_hidden(settings),
     ]
     found += job_rules.check(settings)
@@ -68,38 +53,7 @@ def check(settings: Settings) -> list[Finding]:
 
 def check_for_worker(settings: Settings) -> list[Finding]:
     """Those, and database URLs that only an application can use."""
-    return [*check(settings), *_drivers(settings)]
-
-
-def _drivers(settings: Settings) -> Iterator[Finding]:
-    for key in ("url", "replica_url", "listen_url"):
-        url = getattr(settings.database, key)
-        fault = None if url is None else fault_of_driver(url)
-        if fault is not None:
-            yield Finding(("database", key), fault)
-
-
-def fault_of_driver(url: str) -> str | None:
-    """Why the worker cannot work with what this URL names; None if it can."""
-    drivername = url.partition("://")[0]
-    backend, _, driver = drivername.partition("+")
-    usable = _DRIVERS.get(backend)
-    if usable is None:
-        return f"the worker does not work with {backend}; expected PostgreSQL (postgresql+psycopg://), MySQL or MariaDB"
-    if not driver or driver in usable or driver in _OF_APPLICATIONS[backend]:
-        return None
-    return (
-        f"the driver {driver} is not supported; expected {backend}+{usable[0]}:// "
-        "(an application may use another URL of its own)"
-    )
-
-
-def note_on_driver(url: str) -> str | None:
-    """What is said where the URL names an application's driver; None where it names the worker's own, or none."""
-    backend, _, driver = url.partition("://")[0].partition("+")
-    if driver not in _OF_APPLICATIONS.get(backend, ()):
-        return None
-    return f"{driver} is the application's driver; the worker reaches the same database by {_DRIVERS[backend][0]}"
+    return [*check(settings), *drivers.check(settings)]
 
 
 def notices(settings: Settings) -> list[Problem]:
@@ -123,18 +77,10 @@ def notices(settings: Settings) -> list[Problem]:
     for name, job_box in settings.job_items.items():
         if not job_box.tasks:
             found.append((("job_items", name, "tasks"), "there are none: no job can be created in this box"))
-    return [*drivers_of_applications(settings), *_problems(settings, found)]
-
-
-def drivers_of_applications(settings: Settings) -> list[Problem]:
-    """Those of ``notices`` that ask for nothing: URLs of the database that name an application's driver."""
-    urls = {key: getattr(settings.database, key) for key in ("url", "replica_url", "listen_url")}
-    notes = {("database", key): note_on_driver(url) for key, url in urls.items() if url is not None}
-    return _problems(settings, [(path, note) for path, note in notes.items() if note is not None])
-
-
-def _problems(settings: Settings, found: Iterable[tuple[Path, str]]) -> list[Problem]:
-    return [Problem(settings.origin.file(path), dotted(path), message) for path, message in found]
+    return [
+        *drivers.drivers_of_applications(settings),
+        *(Problem(settings.origin.file(path), dotted(path), message) for path, message in found),
+    ]
 
 
 def _doubtful_console(console: ConsoleSettings) -> Iterator[tuple[Path, str]]:
@@ -213,33 +159,6 @@ def _names(settings: Settings) -> Iterator[Finding]:
             yield Finding(("inbox_items", name), "the name is used in outbox_items too; expected one box of each name")
 
 
-def _dead_letters(settings: Settings) -> Iterator[Finding]:
-    for name, inbox in settings.inbox_items.items():
-        if inbox.source is None:
-            continue
-        kafka = inbox.source.kafka
-        box, topic = ((kafka.dead_letter or {}).get(kind) for kind in ("box", "topic"))
-        path = ("inbox_items", name, "source", "kafka", "dead_letter")
-        if box is not None and (box == name or box not in settings.boxes):
-            others = ", ".join(sorted(settings.boxes.keys() - {name})) or "none is configured"
-            yield Finding((*path, "box"), f"expected another box, got {box!r}; known: {others}")
-        if topic is not None and any(_covers(each, topic) for each in kafka.topics):
-            message = f"the source itself reads {topic!r}, and would bury each dead letter again, for ever"
-            yield Finding(
-                (*path, "topic"), f"{message}; expected a topic that is none of its topics and matches no pattern"
-            )
-
-
-def _covers(topics: str, topic: str) -> bool:
-    """Whether a topic is the named one, or matches the pattern (``^``)."""
-    if not topics.startswith("^"):
-        return topics == topic
-    try:
-        return re.search(topics, topic) is not None
-    except re.error:  # librdkafka's patterns are not quite Python's
-        return False
-
-
 def _hidden(settings: Settings) -> Iterator[Finding]:
     """A misspelt name would hide nothing, and nobody would be told."""
     known = {**settings.boxes, **settings.job_items}
@@ -268,40 +187,6 @@ def table_taken(path: Path, table: str, other: Path) -> Finding:
     """Two boxes on one table: each would deliver the other's items."""
     message = f"works on table {table!r}, as does {dotted(other)}; expected a table for each box"
     return Finding((*path, "table"), message, frozenset({(*other, "table"), (*path, "model"), (*other, "model")}))
-
-
-def shared_topics(sources: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
-    """Two boxes that are members of one group for one topic: Kafka gives each partition to one of them by chance.
-
-    Args:
-        sources: by box, the arguments of its consumers, with the defaults worked in.
-    """
-    for (first, one), (second, other) in combinations(sources.items(), 2):
-        same_cluster = not _brokers(one).isdisjoint(_brokers(other))
-        shared = [topic for topic in other["topics"] if any(_may_be_one(topic, each) for each in one["topics"])]
-        if same_cluster and one["group"] == other["group"] and shared:
-            message = (
-                f"group {other['group']!r} reads topic {shared[0]!r} for inbox_items.{first} too: each message would reach one "
-                "of the two boxes by chance; expected a group for each box"
-            )
-            yield Finding(("inbox_items", second, "source", "kafka", "group"), message)
-
-
-def _brokers(source: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(each.strip() for each in str(source.get("bootstrap_servers", "")).split(","))
-
-
-def _may_be_one(topic: str, other: str) -> bool:
-    """Whether the two names, of which those that begin with ^ are patterns, have a topic in common, as far as one can tell."""
-    if topic == other:
-        return True
-    for pattern, name in ((topic, other), (other, topic)):
-        if pattern.startswith("^") and not name.startswith("^"):
-            try:
-                return re.match(pattern, name) is not None
-            except re.error:
-                return False
-    return False
 
 
 def _name(path: Path, name: str) -> Iterator[Finding]:

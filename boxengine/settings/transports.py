@@ -5,22 +5,20 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType, ModuleType, NoneType, UnionType
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from boxengine.engine.answers import ASYNC, how_it_would_run, never_runs
 from boxengine.engine.delivering.pipeline import TransportSpec
-from boxengine.errors import BoxError, described
-from boxengine.settings.boxes import RESERVED, KafkaSettings, KafkaSource, TransportSettings
+from boxengine.settings.arguments import Misconfigured, examined, parsed
+from boxengine.settings.boxes import RESERVED, TransportSettings
 from boxengine.settings.call_shapes import misfit
-from boxengine.settings.diagnosis import findings, unknown_key
+from boxengine.settings.diagnosis import unknown_key
+from boxengine.settings.kafka_arguments import kafka_arguments
 from boxengine.settings.names import CannotImport, import_module
-from boxengine.settings.origin import dotted
 from boxengine.settings.schema import Settings
 from boxengine.settings.transport_names import KAFKA, CannotFind, find, short_name
 from boxengine.settings.values.numbers import Amount, CountOrZero, Flag
@@ -34,8 +32,6 @@ _GIVEN = ("session", "decoded")
 _GIVEN_AT_THE_START = ("producers",)
 """Arguments that the worker gives a constructor that asks for them; the file cannot."""
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_NAMES_OF_SERVERS = ("bootstrap.servers", "metadata.broker.list")
-"""What librdkafka calls ``bootstrap_servers``."""
 _KINDS: Mapping[frozenset[Any], Any] = MappingProxyType(
     {
         frozenset({bool}): Flag,
@@ -49,14 +45,6 @@ _KINDS: Mapping[frozenset[Any], Any] = MappingProxyType(
     }
 )
 """By the types that a built-in transport's argument may have, what the file may say. No number goes below zero."""
-
-
-class Misconfigured(Exception):
-    """A transport that cannot be made as the file says; ``mistakes`` are (key under the transport or None, message)."""
-
-    def __init__(self, *mistakes: tuple[str | None, str]) -> None:
-        self.mistakes = mistakes
-        super().__init__("; ".join(message for _, message in mistakes))
 
 
 def specify(transport: TransportSettings, settings: Settings, *, built_in: Mapping[str, str]) -> TransportSpec:
@@ -101,20 +89,11 @@ def _timeout(arguments: dict[str, Any], found: Any, name: str) -> timedelta | No
     given = arguments.pop("timeout")
     if given is None:
         return None
-    timeout: timedelta = _parsed("timeout", given, Seconds)
+    timeout: timedelta = parsed("timeout", given, Seconds)
     if name == KAFKA:
         arguments.setdefault("delivery_timeout", timeout.total_seconds())
         return None
     return timeout
-
-
-def _parsed(argument: str, given: object, kind: Any) -> Any:
-    try:
-        # With its name, by which a secret is known and not shown.
-        return TypeAdapter(dict[str, kind]).validate_python({argument: given})[argument]
-    except ValidationError as error:
-        message = findings(error, {argument: given}, model=KafkaSettings)[0].message
-        raise Misconfigured((argument, message)) from error
 
 
 def _typed(arguments: Mapping[str, Any], transport: type) -> dict[str, Any]:
@@ -134,30 +113,12 @@ def _typed(arguments: Mapping[str, Any], transport: type) -> dict[str, Any]:
             continue
         kind = None if given is None else _KINDS.get(types - {NoneType})
         try:
-            typed[argument] = given if kind is None else _parsed(argument, given, kind)
+            typed[argument] = given if kind is None else parsed(argument, given, kind)
         except Misconfigured as error:
             mistakes += error.mistakes
     if mistakes:
         raise Misconfigured(*mistakes)
     return typed
-
-
-Checks = Callable[[Mapping[str, Any]], Iterable[tuple[str | None, Callable[[], object]]]]
-"""Of the arguments of a built-in transport or source: pairs of an argument, and a call that raises ``BoxError`` if nothing could
-be made with it. These calls ask no server, read no file and need no optional package."""
-
-
-def examined(arguments: Mapping[str, Any], checks: Checks | None) -> list[tuple[str | None, str]]:
-    """The faults of arguments that no type shows: each with its argument."""
-    mistakes: list[tuple[str | None, str]] = []
-    for argument, check in () if checks is None else checks(arguments):
-        try:
-            check()
-        except BoxError as error:
-            mistakes.append((argument, str(error)))
-        except Exception as error:  # what a check does not foresee, the constructor would not either
-            mistakes.append((argument, described(error)))
-    return mistakes
 
 
 def _types(annotation: Any) -> frozenset[Any]:
@@ -172,117 +133,6 @@ def _takes(found: Any, argument: str) -> bool:
     except (TypeError, ValueError):
         return False
     return any(each.name == argument or each.kind is each.VAR_KEYWORD for each in parameters)
-
-
-def kafka_arguments(arguments: Mapping[str, Any], defaults: KafkaSettings) -> dict[str, Any]:
-    """A Kafka transport's own arguments over the defaults; ``config`` is merged key by key.
-
-    ``kafka: {required_acks: -1}`` among the arguments is how sbmt-outbox writes them, and is understood. Servers that are
-    named among librdkafka's settings become ``bootstrap_servers``.
-
-    Raises:
-        Misconfigured: that inner section is not in order.
-    """
-    shared = defaults.for_transports()
-    # A key without a value is no key.
-    own = {key: value for key, value in arguments.items() if value is not None or key not in shared}
-    written = own.pop("kafka", None)
-    try:
-        inner = KafkaSettings.model_validate(as_kafka_settings(written)).for_transports()
-    except ValidationError as error:
-        found = findings(error, written, model=KafkaSettings)
-        raise Misconfigured(*((dotted(("kafka", *finding.path)), finding.message) for finding in found)) from error
-    return _layered(shared, inner, own)
-
-
-_SECONDS_OF_THE_REFERENCE = {
-    "connect_timeout": "socket.connection.setup.timeout.ms",
-    "ack_timeout": "request.timeout.ms",
-    "retry_backoff": "retry.backoff.ms",
-}
-"""Keys that sbmt-kafka_producer counts in seconds, and librdkafka's names for them, in milliseconds."""
-
-
-def as_kafka_settings(written: object) -> object:
-    """The keys of a ``kafka`` section written for sbmt-outbox, under the names that ``KafkaSettings`` has.
-
-    What is no key of that gem's and has a dot in its name is librdkafka's own, as there. What cannot be understood is
-    left as it is, to be refused with its path.
-
-    Raises:
-        Misconfigured: a time that is no number of seconds.
-    """
-    if not isinstance(written, Mapping):
-        return written
-    settings: dict[str, Any] = {}
-    config: dict[str, Any] = {}
-    for key, value in written.items():
-        if key == "servers":
-            settings["bootstrap_servers"] = value
-        elif key == "kafka_config" and isinstance(value, Mapping):
-            config |= value
-        elif key in _SECONDS_OF_THE_REFERENCE:
-            if value is not None:
-                seconds: float = _parsed(dotted((KAFKA, key)), value, Amount)
-                config[_SECONDS_OF_THE_REFERENCE[key]] = round(seconds * 1000)
-        elif "." in key:
-            config[key] = value
-        else:
-            settings[key] = value
-    own = settings.get("config")
-    if config and isinstance(own, Mapping | None):
-        settings["config"] = {**config, **(own or {})}
-    return settings
-
-
-def kafka_source(source: KafkaSource, defaults: KafkaSettings) -> dict[str, Any]:
-    """A Kafka consumer's arguments: the source's own keys over the defaults, put together as in ``kafka_arguments``."""
-    return _layered(defaults.for_all(), source.model_dump(exclude_none=True))
-
-
-def kafka_servers(arguments: Mapping[str, Any]) -> str:
-    """The servers among the arguments that ``kafka_arguments`` or ``kafka_source`` returned, as librdkafka wants them: in one
-    text, with commas; empty if there are none."""
-    return _in_one_text(arguments.get("bootstrap_servers") or "")
-
-
-def _layered(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    merged: dict[str, Any] = {}
-    for layer in map(_servers_apart, layers):
-        merged = {**merged, **layer, **_both_mappings(merged.get("config"), layer.get("config"))}
-    return merged
-
-
-def _servers_apart(layer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A layer whose ``config`` names servers, with these as its ``bootstrap_servers``: what asks for servers need not know
-    librdkafka's names, and a layer above may name others."""
-    config = layer.get("config")
-    if not isinstance(config, Mapping):
-        return layer
-    named = [config[key] for key in _NAMES_OF_SERVERS if config.get(key)]
-    if not named:
-        return layer
-    rest = {key: value for key, value in config.items() if key not in _NAMES_OF_SERVERS}
-    return {**layer, "config": rest, "bootstrap_servers": _in_one_text(named[0])}
-
-
-def _in_one_text(servers: object) -> str:
-    return ",".join(map(str, servers)) if isinstance(servers, list | tuple) else str(servers)
-
-
-def _both_mappings(lower: object, upper: object) -> dict[str, Any]:
-    if isinstance(lower, Mapping) and isinstance(upper, Mapping):
-        return {"config": _deep_merged(lower, upper)}
-    return {}
-
-
-def _deep_merged(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(lower)
-    for key, value in upper.items():
-        below = result.get(key)
-        both = isinstance(below, Mapping) and isinstance(value, Mapping)
-        result[key] = _deep_merged(below, value) if both else value  # type: ignore[arg-type]
-    return result
 
 
 def _builder(found: Any, name: str, arguments: dict[str, Any]) -> Callable[[], Any]:

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from boxengine.domain.box import Box, BoxType
 from boxengine.settings import Resolved
 from boxengine.settings.boxes import InboxSettings, TransportSettings
+from boxengine.settings.kafka_arguments import kafka_arguments, kafka_servers, kafka_source
 from boxengine.settings.transport_names import KAFKA, short_name
-from boxengine.settings.transports import kafka_arguments, kafka_servers, kafka_source
 
 VERSION = "3.0.0"
 UNKNOWN_CONTENT = "application/octet-stream"

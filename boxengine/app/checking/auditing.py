@@ -23,8 +23,8 @@ from boxengine.engine.audit.table import Progress, TableAudit
 from boxengine.engine.audit.topic import TopicAudit
 from boxengine.errors import BadUsage
 from boxengine.settings import Settings
+from boxengine.settings.kafka_arguments import kafka_arguments, kafka_servers
 from boxengine.settings.transport_names import KAFKA, short_name
-from boxengine.settings.transports import kafka_arguments, kafka_servers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

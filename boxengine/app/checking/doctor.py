@@ -19,8 +19,8 @@ from boxengine.engine.running.heartbeat import names_twice
 from boxengine.errors import BoxError, SchemaMismatch
 from boxengine.ports.people.checkup import Checkup, Remark
 from boxengine.settings import drivers_of_applications, notices
+from boxengine.settings.kafka_arguments import kafka_arguments, kafka_servers
 from boxengine.settings.transport_names import KAFKA, short_name
-from boxengine.settings.transports import kafka_arguments, kafka_servers
 from boxengine.version import __version__
 
 

@@ -22,8 +22,8 @@ from boxengine.engine.delivering.pipeline import TransportSpec
 from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.errors import BoxError, described
 from boxengine.settings import Resolved
+from boxengine.settings.kafka_arguments import kafka_arguments, kafka_servers
 from boxengine.settings.transport_names import KAFKA, short_name
-from boxengine.settings.transports import kafka_arguments, kafka_servers
 
 _FOR_THE_LIBRARY = timedelta(seconds=5)
 """How much longer Kafka's client library may take to load, start and stop. Its own limit ends first, and says why."""

@@ -10,7 +10,7 @@ from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.dialects.comments import Traceparent
 from boxengine.errors import BadUsage
 from boxengine.settings import Settings
-from boxengine.settings.rules import fault_of_driver
+from boxengine.settings.drivers import fault_of_driver
 
 SPARE_CONNECTIONS = 3
 """In addition to one per thread: retention, probes, status."""

@@ -10,13 +10,14 @@ from boxengine.domain.box import Backoff, Box, BoxType, Retention, StrictOrder, 
 from boxengine.domain.partitioning import PartitionStrategy
 from boxengine.domain.retry import RetryStrategy
 from boxengine.engine.delivering.pipeline import Pipeline, TransportSpec
-from boxengine.settings import transports
+from boxengine.settings.arguments import Misconfigured
 from boxengine.settings.boxes import BoxSettings
 from boxengine.settings.origin import Path
 from boxengine.settings.resolution.models import Models, has_key_index
 from boxengine.settings.resolution.named import Named
 from boxengine.settings.rules import boxes_with_paths, declared, table_taken
 from boxengine.settings.schema import Settings
+from boxengine.settings.transports import specify
 
 
 class ItemBoxes:
@@ -151,8 +152,8 @@ class ItemBoxes:
             # In a list the key is the position.
             here = (*path, int(key) if key.isdecimal() else key)
             try:
-                spec = transports.specify(transport, self._settings, built_in=self._builtin_transports)
-            except transports.Misconfigured as error:
+                spec = specify(transport, self._settings, built_in=self._builtin_transports)
+            except Misconfigured as error:
                 for part, message in error.mistakes:
                     self._named.report_once((*here, part) if part else here, message)
             else:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from boxengine.domain.message_template import MessageTemplate
-from boxengine.settings import rules, transports
+from boxengine.settings.arguments import examined
+from boxengine.settings.kafka_arguments import kafka_source
 from boxengine.settings.names import load_object
 from boxengine.settings.origin import Path
 from boxengine.settings.resolution.named import Named
 from boxengine.settings.schema import Settings
+from boxengine.settings.source_rules import shared_topics
 from boxengine.settings.transport_names import KAFKA
 
 OURS = frozenset(
@@ -50,18 +52,18 @@ class Sources:
         found: dict[str, dict[str, Any]] = {}
         for name, box in self._settings.inbox_items.items():
             if box.source is not None:
-                found[name] = transports.kafka_source(box.source.kafka, self._settings.kafka)
+                found[name] = kafka_source(box.source.kafka, self._settings.kafka)
                 if "bootstrap_servers" not in found[name]:
                     path = ("inbox_items", name, "source", "kafka", "bootstrap_servers")
                     self._named.report(path, "missing: expected here, or in kafka at the top level")
                 self._examine(("inbox_items", name, "source", "kafka"), found[name])
                 found[name] |= self._message_rules(("inbox_items", name, "source", "kafka"), found[name])
-        self._named.found += rules.shared_topics(found)
+        self._named.found += shared_topics(found)
         return found
 
     def _examine(self, path: Path, arguments: Mapping[str, Any]) -> None:
         checks = None if KAFKA not in self._checks else load_object(self._checks[KAFKA])
-        for argument, message in transports.examined(arguments, checks):
+        for argument, message in examined(arguments, checks):
             self._named.report((*path, argument) if argument else path, message)
 
     def _message_rules(self, path: Path, arguments: dict[str, Any]) -> dict[str, Any]:
