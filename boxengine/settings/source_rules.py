@@ -62,12 +62,6 @@ def _brokers(source: Mapping[str, Any]) -> frozenset[str]:
 
 def _may_be_one(topic: str, other: str) -> bool:
     """Whether the two names, of which those that begin with ^ are patterns, have a topic in common, as far as one can tell."""
-    if topic == other:
-        return True
-    for pattern, name in ((topic, other), (other, topic)):
-        if pattern.startswith("^") and not name.startswith("^"):
-            try:
-                return re.match(pattern, name) is not None
-            except re.error:
-                return False
-    return False
+    if topic.startswith("^") and other.startswith("^"):
+        return topic == other
+    return _covers(topic, other) or _covers(other, topic)

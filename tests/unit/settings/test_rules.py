@@ -206,6 +206,8 @@ GROUP = "inbox_items.two_item.source.kafka.group"
         ("t", "t", "g", ", bootstrap_servers: 'b:1'", True),
         ("^t.*", "tea", "g", "", True),
         ("tea", "^t.*", "g", "", True),
+        ("'^coffee|tea$'", "green-tea", "g", "", True),
+        ("^t.*", "^tea", "g", "", False),
         ("t", "u", "g", "", False),
         ("t", "t", "h", "", False),
         ("t", "t", "g", ", bootstrap_servers: 'c:1'", False),
