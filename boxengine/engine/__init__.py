@@ -2,8 +2,8 @@
 
 The journey, with the files in reading order (those of steps 3 to 6 stand in ``delivering``):
 
-1. **Write** (``create``). The bucket is computed from the event key, the create middlewares run, and the row goes in
-   through the caller's own transaction. The caller commits. A hint with the buckets (``polling/listener``) may wake the
+1. **Write** (``create``). The create middlewares run, the bucket is computed from the event key (``preparing``), and the row goes
+   in through the caller's own transaction. The caller commits. A hint with the buckets (``polling/listener``) may wake the
    poller; losing it costs a moment, never an item. If a thread of the worker holds such a bucket, ``attended`` has that
    thread read it once more.
 2. **Poll** (``polling``: ``tasks``, ``schedule``, ``poller``). One partition of one box, which is a fixed share of its
