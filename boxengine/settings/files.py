@@ -209,23 +209,28 @@ class _Form:
 
 
 def _in_environment(data: dict[str, Any], *, file: str, env: str, problems: Sequence[Problem]) -> Document:
-    sections = tuple(key for key, value in data.items() if key not in Settings.model_fields and isinstance(value, dict))
-    if not any(key in data for key in ENVIRONMENTS):
-        flat = {key: value for key, value in data.items() if not key.startswith("x-")}
-        return Document(file, flat, tuple(problems))
-    beside = [
+    # Keys that begin with x- are for anchors.
+    own = {key: value for key, value in data.items() if not key.startswith("x-")}
+    if own.keys().isdisjoint(ENVIRONMENTS):
+        return Document(file, own, tuple(problems))
+    environments = tuple(key for key, value in own.items() if key in ENVIRONMENTS or _is_section(key, value))
+    faults = [
         Problem(file, key, "stands beside the environment sections; expected inside one of them")
-        for key, value in data.items()
-        if key not in ENVIRONMENTS and key not in sections and not key.startswith("x-") and value is not None
+        for key, value in own.items()
+        if key not in environments and value is not None
     ]
-    others = (key for key in sections if key not in (*ENVIRONMENTS, env) and not key.startswith("x-"))
-    beside += [Problem(file, key, message) for key in others if (message := _misspelt(key)) is not None]
+    others = (key for key in environments if key not in (*ENVIRONMENTS, env))
+    faults += [Problem(file, key, message) for key in others if (message := _misspelt(key)) is not None]
     section = data.get(env)
     if section is not None and not isinstance(section, dict):
-        beside.append(Problem(file, env, "expected a mapping (key: value)"))
+        faults.append(Problem(file, env, "expected a mapping (key: value)"))
         section = None
-    known = tuple(key for key in data if key in ENVIRONMENTS or (key in sections and not key.startswith("x-")))
-    return Document(file, section or {}, (*problems, *beside), known)
+    return Document(file, section or {}, (*problems, *faults), environments)
+
+
+def _is_section(key: str, value: object) -> bool:
+    """Whether it may be the section of an environment with a name of one's own."""
+    return key not in Settings.model_fields and isinstance(value, dict)
 
 
 def _misspelt(section: str) -> str | None:
