@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from string import Formatter
 from typing import Any
 
 from boxengine.adapters.kafka.topic_reader import TopicReader
@@ -108,20 +107,32 @@ def _feed(settings: Settings, name: str, topics: Sequence[str]) -> _Feed:
     """The topics that the box's Kafka transports feed, or the named ones; connects as the first of those transports does."""
     feeds = list(_feeds(settings, name))
     defaults = kafka_arguments({}, settings.kafka)
-    servers = {feed.bootstrap_servers for feed in feeds} or {kafka_servers(defaults)}
+    servers = _only(name, {feed.bootstrap_servers for feed in feeds} or {kafka_servers(defaults)})
+    config = feeds[0].config if feeds else defaults.get("config") or {}
+    known = {topic: feed.event_names for feed in feeds for topic in feed.topics}
+    chosen = tuple(dict.fromkeys(topics)) or _literal(name, known)
+    return _Feed(chosen, servers, config, _event_names(known, topics or known))
+
+
+def _only(name: str, servers: set[str]) -> str:
+    """The servers of the one cluster that the box feeds."""
     if len(servers) > 1 or "" in servers:
         missing = "no bootstrap_servers" if "" in servers else "Kafka transports of several clusters"
         raise BadUsage(f"box {name} has {missing}: give kafka.bootstrap_servers in a configuration for the audit")
-    config = feeds[0].config if feeds else defaults.get("config") or {}
-    known = {topic: feed.event_names for feed in feeds for topic in feed.topics}
+    return servers.pop()
+
+
+def _literal(name: str, topics: Collection[str]) -> tuple[str, ...]:
+    """The topics as Kafka calls them: in the configuration a brace is doubled."""
     if not topics:
-        if not feeds:
-            raise BadUsage(f"box {name} has no kafka transport; name the topic that it feeds with --topic")
-        variable = [topic for topic in known if _has_places(topic)]
-        if variable:
-            raise BadUsage(f"box {name}: topic {variable[0]!r} depends on the item; name all its topics with --topic")
-    chosen = tuple(dict.fromkeys(topics)) or tuple(ItemTemplate(topic, what="topic").literals for topic in known)
-    return _Feed(chosen, servers.pop(), config, _event_names(known, topics or known))
+        raise BadUsage(f"box {name} has no kafka transport; name the topic that it feeds with --topic")
+    names = []
+    for topic in topics:
+        always = ItemTemplate(topic, what="topic").constant
+        if always is None:
+            raise BadUsage(f"box {name}: topic {topic!r} depends on the item; name all its topics with --topic")
+        names.append(always)
+    return tuple(names)
 
 
 def _feeds(settings: Settings, name: str) -> Iterator[_Feed]:
@@ -145,7 +156,3 @@ def _event_names(known: Mapping[str, frozenset[str] | None], topics: Iterable[st
             return None
         names |= own
     return names
-
-
-def _has_places(topic: str) -> bool:
-    return any(place is not None for _, place, _, _ in Formatter().parse(topic))
