@@ -22,7 +22,7 @@ from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.delivering import fronts
 from boxengine.adapters.sql.delivering.fronts import LARGE
 from boxengine.adapters.sql.delivering.store import SqlStore
-from boxengine.adapters.sql.looking import inspection
+from boxengine.adapters.sql.looking import searching
 from boxengine.adapters.sql.looking.census import SqlCensus
 from boxengine.adapters.sql.looking.inspection import SqlInspector
 from boxengine.adapters.sql.looking.items import SqlItems
@@ -136,7 +136,7 @@ class Desk:
 def desk(request: pytest.FixtureRequest, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     # However slow the machine is, no later look at the fronts begins at the start, and no statement is cut off.
     monkeypatch.setattr(fronts, "FROM_START", 1e9)
-    monkeypatch.setattr(inspection, "SHORT", timedelta(minutes=2))
+    monkeypatch.setattr(searching, "SHORT", timedelta(minutes=2))
     with ExitStack() as stack:
         harness = postgresql(postgres_url)
         stack.callback(harness.close)

@@ -14,7 +14,7 @@ from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.connecting.reading import reading
 from boxengine.adapters.sql.delivering.fronts import LARGE
 from boxengine.adapters.sql.delivering.store import SqlStore
-from boxengine.adapters.sql.looking import counting, inspection
+from boxengine.adapters.sql.looking import counting, in_line, inspection, searching
 from boxengine.adapters.sql.looking.census import SqlCensus
 from boxengine.adapters.sql.looking.inspection import SqlInspector
 from boxengine.adapters.sql.looking.moments import Probes, place_of
@@ -301,7 +301,7 @@ def test_followers_that_came_to_the_limit_are_not_counted_again_at_once(
 def test_under_strict_order_only_so_many_rows_of_a_bucket_are_searched_for_the_one_that_holds_it_back(
     harness: SqlHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspection, "_SEARCHED_BEFORE", 3)
+    monkeypatch.setattr(in_line, "_SEARCHED_BEFORE", 3)
     bench = Bench(harness, strict_order=StrictOrder.BUCKET)
     kinds = {0: [1], 1: [4], 2: [8]}
     for bucket, retrying in kinds.items():
@@ -455,8 +455,8 @@ SLOW = {
 def test_a_search_leaves_a_step_that_takes_too_long_to_the_next_page(
     harness: SqlHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspection, "SHORT", timedelta(milliseconds=5))
-    monkeypatch.setattr(inspection, "_FIRST", 6)
+    monkeypatch.setattr(searching, "SHORT", timedelta(milliseconds=5))
+    monkeypatch.setattr(searching, "_FIRST", 6)
     bench = Bench(harness, window=40)
     dialect = "postgresql" if bench.engine.dialect.name == "postgresql" else "mysql"
     ids = [bench.insert(DELIVERED) for _ in range(20)]

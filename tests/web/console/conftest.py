@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from boxengine.adapters.sql.delivering import fronts
 from boxengine.adapters.sql.jobs import schema as job_schema
-from boxengine.adapters.sql.looking import inspection
+from boxengine.adapters.sql.looking import searching
 from boxengine.adapters.sql.making import schema
 from boxengine.app.boxes import Boxes, load
 from boxengine.app.overview import sparing
@@ -117,7 +117,7 @@ def make_console(tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(acting, "SOON", timedelta(minutes=2))
     monkeypatch.setattr(pages, "PATIENCE", 120)
     monkeypatch.setattr(live, "AFTER_CHANGE", 120)
-    for each in (fronts, inspection):
+    for each in (fronts, searching):
         monkeypatch.setattr(each, "SHORT", timedelta(minutes=2))
     with ExitStack() as stack:
 
