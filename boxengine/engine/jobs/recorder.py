@@ -90,10 +90,10 @@ class Recorder:
             if run.ending is not None and not run.is_lost():
                 unit = self._store.unit(self._box, run.job)
                 written = unit.end(run.ending, progress=run.take_progress())
-                self.tell(run, NAMES[type(run.ending)] if written else LOST)
+                self.close(run, NAMES[type(run.ending)] if written else LOST)
 
-    def tell(self, run: Run, end: str) -> None:
-        """Closes a run, and tells the observer how its attempt ended."""
+    def close(self, run: Run, end: str) -> None:
+        """The run is over; the observer is told how its attempt ended."""
         run.over = True
         self._runs.remove(run)
         seconds = self._clock.monotonic() - run.began
@@ -150,7 +150,7 @@ class Recorder:
         else:
             for run in runs:
                 if run.job.id in written:
-                    self.tell(run, NAMES[type(run.ending)])
+                    self.close(run, NAMES[type(run.ending)])
             self._put_off([run for run in runs if not run.over], outcomes)
 
     def _put_off(self, runs: Sequence[Run], outcomes: Sequence[JobOutcome]) -> None:
@@ -162,7 +162,7 @@ class Recorder:
             if run.job.id in held:
                 self._locked.append(run)
             else:
-                self.tell(run, LOST)
+                self.close(run, LOST)
 
     def _record_apart(self, runs: Sequence[Run], error: Exception) -> None:
         """Finds the run whose end cannot be stored: its attempt has failed, the others' have not."""
@@ -173,7 +173,7 @@ class Recorder:
             return
         (run,) = runs
         if run.refused:
-            self.tell(run, LOST)
+            self.close(run, LOST)
             raise error
         run.refused = True
         run.take_progress()

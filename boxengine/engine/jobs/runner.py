@@ -116,7 +116,7 @@ class Runner:
     def _leave(self, runs: Sequence[Run], seconds: float, *, visitor: bool) -> None:
         lost = [run for run in runs if run.ending is None and not run.over]
         for run in lost:
-            self._recorder.tell(run, LOST)
+            self._recorder.close(run, LOST)
         left = [run for run in runs if not run.over]
         self._handover.end(left, None if lost else seconds / len(runs), visitor=visitor)
 
@@ -183,5 +183,5 @@ class Runner:
             # What the handler left in its session, or its result, cannot be stored: that is the attempt's failure.
             run.ending = self._endings.failure(run, error)
         else:
-            self._recorder.tell(run, NAMES[Succeeded] if written else LOST)
+            self._recorder.close(run, NAMES[Succeeded] if written else LOST)
         return AT_ONCE
