@@ -27,7 +27,7 @@ from boxengine.adapters.sql.looking.census import SqlCensus
 from boxengine.adapters.sql.looking.inspection import SqlInspector
 from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.adapters.sql.shape.index_names import index_name
-from boxengine.app.overview.looking import LOOKED_AT
+from boxengine.app.overview.stuck import LOOKED_AT
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.ports import ItemFilter

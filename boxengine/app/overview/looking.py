@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, TypeVar
 
@@ -20,36 +20,27 @@ from boxengine.app.overview.problems import (
     trouble_of,
 )
 from boxengine.app.overview.sparing import Sparing
-from boxengine.domain.box import Box, StrictOrder
+from boxengine.app.overview.stuck import BLOCKERS, stuck_items
+from boxengine.app.overview.views import BoxView, Overview
+from boxengine.domain.box import Box
 from boxengine.domain.holding_back import held_back
-from boxengine.domain.item import Status
 from boxengine.domain.jobs import JobBox
 from boxengine.errors import BoxError, StoreConflict, StoreTooSlow, TableMissing, Unavailable
 from boxengine.ports import (
     Census,
     Clock,
-    Count,
     Counts,
     HistoryStore,
-    ItemFilter,
-    ItemRow,
     JobQueue,
-    OpenCircuit,
     Pauses,
     WorkerInfo,
     Workers,
 )
 from boxengine.ports.people.checkup import Remark
 from boxengine.ports.people.history import Happened, History
-from boxengine.ports.people.inspection import Inspector, Towards
+from boxengine.ports.people.inspection import Inspector
 
 T = TypeVar("T")
-FAILED = ItemFilter(statuses=frozenset({Status.FAILED}))
-LOOKED_AT = 200
-"""For how many failed items, newest first, reasons are read."""
-BLOCKERS = 5
-"""For how many items that hold others back the followers are counted."""
-FOLLOWERS = 200
 _JOBS, _SERVERS = "all job boxes", "all servers"
 """The names under which questions that concern more than one box are asked; no box has such a name."""
 SHOWN_FROM = timedelta(seconds=5)
@@ -80,82 +71,6 @@ class Sources(Protocol):
     def history(self) -> History: ...
     @property
     def clock(self) -> Clock: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoxView:
-    """The state of one box; None: unknown."""
-
-    box: Box
-    counts: Counts | None
-    counted_at: datetime | None
-    """When the figures from the database were taken, if that was some seconds before the look; otherwise None."""
-    waits_since: datetime | None
-    """Since when the oldest pending item has waited; None also if nothing waits."""
-    queue_length: int | None
-    queue_since: datetime | None
-    paused: bool | None
-    decided: bool | None
-    """Whether a person paused or resumed it; otherwise the configuration decides."""
-    workers: tuple[WorkerInfo, ...] | None
-    circuits: tuple[tuple[WorkerInfo, OpenCircuit], ...]
-    lately: Happened | None
-    """What happened in this minute and the previous one, as far as workers have reported it."""
-    lately_lasts: timedelta
-    """How long ``lately`` spans."""
-    held_back: timedelta | None
-    """The age of the oldest item that retention keeps for this subscription; None: it keeps none."""
-    broken: str | None
-    """Why the table is unusable; None: it is usable."""
-    unread: str | None
-    """Why some of these numbers are unknown although the database answers."""
-    stranded: str | None
-    """A message about pending rows in buckets that the box does not have; None: there are none."""
-    problems: tuple[Problem, ...]
-    """The worst first."""
-
-    @property
-    def rate(self) -> float | None:
-        """Deliveries per second."""
-        return None if self.lately is None else self.lately.delivered / self.lately_lasts.total_seconds()
-
-    @property
-    def worst(self) -> Problem | None:
-        return self.problems[0] if self.problems else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
-    """The result of one look."""
-
-    taken_at: datetime
-    boxes: tuple[BoxView, ...]
-    workers: tuple[WorkerInfo, ...] | None
-    outages: tuple[str, ...]
-    """Servers that do not answer."""
-    hints: tuple[str, ...]
-    """What to change so that a look can show more, and messages about stranded rows."""
-    problems: tuple[Problem, ...]
-    """The problems of all boxes and of what they share, the worst first."""
-    jobs: tuple[JobBoxView, ...] = ()
-    """The boxes of long jobs."""
-
-    @property
-    def unanswered(self) -> tuple[str, ...]:
-        """Why something in this look is unknown: servers that do not answer, and boxes whose tables are unusable or slow."""
-        return (
-            *self.outages,
-            *(_told_of_table(view.box, view.broken) for view in self.boxes if view.broken is not None),
-            *(_told_of_table(view.box, view.unread) for view in self.boxes if view.unread is not None),
-        )
-
-    def box(self, name: str) -> BoxView:
-        """The view of this box."""
-        return next(view for view in self.boxes if view.box.name == name)
-
-    def job_box(self, name: str) -> JobBoxView:
-        """The view of this box of long jobs."""
-        return next(view for view in self.jobs if view.box.name == name)
 
 
 class Lookout:
@@ -288,30 +203,13 @@ class Lookout:
         """The time of figures of this age, if people are told it."""
         return self._sources.clock.now() - age if age > SHOWN_FROM else None
 
+    def _stuck(self, box: Box, counts: Counts | None) -> tuple[Stuck, ...]:
+        return () if self._inspector is None or counts is None else stuck_items(self._inspector, box, counts)
+
     def _held_back(self, box: Box) -> timedelta | None:
         if box.subscription is None:
             return None
         return held_back(box, self._sources.store.unread_since(box), self._sources.clock.now())
-
-    def _stuck(self, box: Box, counts: Counts | None) -> tuple[Stuck, ...]:
-        """Items that failed, and how many others they hold back."""
-        if self._inspector is None or counts is None:
-            return ()
-        rows = list[ItemRow]()
-        if _some(counts.failed):
-            rows += self._inspector.find(box, FAILED, start=None, towards=Towards.OLDER, limit=LOOKED_AT).rows
-        if _some(counts.retrying):
-            rows += self._inspector.tried(box, limit=LOOKED_AT)
-        if box.strict_order is StrictOrder.NONE:
-            return tuple(Stuck(row, None) for row in rows)
-        first: dict[object, Stuck] = {}
-        for row in sorted(rows, key=lambda each: each.id):
-            place = row.bucket if box.strict_order is StrictOrder.BUCKET else row.event_key
-            if place not in first:
-                behind = self._inspector.followers(box, row, limit=FOLLOWERS) if len(first) < BLOCKERS else None
-                first[place] = Stuck(row, behind, leads=True)
-        leading = {stuck.row.id for stuck in first.values()}
-        return (*first.values(), *(Stuck(row, None) for row in rows if row.id not in leading))
 
 
 class _Asked:
@@ -350,11 +248,6 @@ class _Asked:
             self.outages.append(str(error))
 
 
-def _told_of_table(box: Box, broken: str) -> str:
-    """What is wrong with the table, in words that name the box."""
-    return broken if box.name in broken else f"box {box.name}: {broken}"
-
-
 def _each_once(first: Sequence[WorkerInfo], second: Sequence[WorkerInfo]) -> tuple[WorkerInfo, ...]:
     """A worker that is in both is the one of the first."""
     known = {worker.id for worker in first}
@@ -388,11 +281,6 @@ def _all_problems(
     found += [each for view in views for each in view.problems if not (together and each.kind == NO_WORKER)]
     found += [each for view in jobs for each in view.problems]
     return tuple(sorted(found, key=lambda each: each.severity))
-
-
-def _some(count: Count | None) -> bool:
-    """Whether there may be some."""
-    return count is None or count.number > 0
 
 
 def _uncounted(counts: Counts) -> bool:

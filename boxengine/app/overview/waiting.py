@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from boxengine.app.overview.looking import BoxView
 from boxengine.app.overview.problems import reason_of
+from boxengine.app.overview.views import BoxView
 from boxengine.app.overview.words import counted, ellipsis, lasting, times
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
