@@ -128,10 +128,7 @@ class Retention:
             self._outages.failed(what, SchemaMismatch(done.trouble))
         else:
             self._outages.worked(what)
-        deleted = 0 if done is None else done.deleted
-        if deleted:
-            self._observer.see(events.Deleted(box, rows=deleted, seconds=self._clock.monotonic() - began))
-        return deleted
+        return self._told(box, 0 if done is None else done.deleted, began)
 
     def _delete(self, box: Box, statuses: Sequence[Status], end: datetime, *, lease: LeaseName) -> int:
         """Goes through the time before the end in windows, each in batches of one statement and transaction."""
@@ -151,6 +148,13 @@ class Retention:
                 break
         return deleted
 
+    def _delete_batch(self, box: Box, statuses: Sequence[Status], since: datetime, until: datetime) -> int:
+        began = self._clock.monotonic()
+        rows = self._store.delete_finished(
+            box, statuses, created_from=since, created_before=until, limit=box.retention.batch_size
+        )
+        return self._told(box, rows, began)
+
     def _sweep(self, box: Box, ends: Mapping[int, datetime], *, lease: LeaseName) -> int:
         """Deletes old rows that stand behind younger ones: imported, filled in, or of a writer whose clock was wrong."""
         retention = box.retention
@@ -158,9 +162,7 @@ class Retention:
         while (self._looks is None or looks < self._looks) and self._may_go_on(lease):
             began = self._clock.monotonic()
             swept = self._store.sweep_finished(box, ends, after=after, limit=retention.batch_size)
-            deleted += swept.deleted
-            if swept.deleted:
-                self._observer.see(events.Deleted(box, rows=swept.deleted, seconds=self._clock.monotonic() - began))
+            deleted += self._told(box, swept.deleted, began)
             if swept.deleted == retention.batch_size:
                 # There may be more where these were.
                 self._stopping.wait(retention.pause.total_seconds())
@@ -177,11 +179,8 @@ class Retention:
             return False
         return self._leases.acquire(lease, self._token, ttl=LEASE_TTL)
 
-    def _delete_batch(self, box: Box, statuses: Sequence[Status], since: datetime, until: datetime) -> int:
-        began = self._clock.monotonic()
-        rows = self._store.delete_finished(
-            box, statuses, created_from=since, created_before=until, limit=box.retention.batch_size
-        )
+    def _told(self, box: Box, rows: int, began: float) -> int:
+        """The number of rows, of which the observer has been told if there are any."""
         if rows:
             self._observer.see(events.Deleted(box, rows=rows, seconds=self._clock.monotonic() - began))
         return rows
