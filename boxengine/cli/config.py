@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from boxengine.cli.arguments import AsJson
 from boxengine.cli.context import globals_of, output, print_json, say
 from boxengine.domain.words import plural
 from boxengine.errors import BoxError
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from boxengine.app.boxes import Boxes
 
 cli = typer.Typer(help="Validate and show the configuration.", no_args_is_help=True)
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 
 @cli.command("check")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from boxengine.cli.arguments import BoxName, OneBox
+from boxengine.cli.arguments import AsJson, BoxName, OneBox
 from boxengine.cli.context import chosen, globals_of, jobs_chosen, models, output, print_json, say
 from boxengine.cli.db_convert import convert
 from boxengine.domain.box import Storage
@@ -54,7 +54,7 @@ def create(context: typer.Context, box: OneBox = None) -> None:
 def check(
     context: typer.Context,
     box: OneBox = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,  # noqa: FBT002 - typer's way
+    as_json: AsJson = False,  # noqa: FBT002 - typer's way
 ) -> None:
     """Compare the database with what the boxes need, and warn of what slows deliveries down; exit 1 if a box cannot run."""
     from boxengine.adapters.sql.checking.checkup import SqlCheckup  # noqa: PLC0415

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
+from boxengine.cli.arguments import AsJson
 from boxengine.cli.context import connect, globals_of, output, print_json
 from boxengine.domain.masking import masked_text
 
@@ -13,7 +12,7 @@ from boxengine.domain.masking import masked_text
 def doctor(
     context: typer.Context,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Look for what hurts in production, and say what to do; exit 1 if anything was found.
 

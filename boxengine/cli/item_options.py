@@ -39,7 +39,6 @@ From = Annotated[
     ),
 ]
 To = Annotated[str | None, typer.Option("--to", help="Created before this time.")]
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 
 @contextmanager

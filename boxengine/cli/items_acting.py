@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from boxengine.cli.arguments import BoxName, Ids, Numbers
+from boxengine.cli.arguments import AsJson, AtMost, BoxName, DryRun, Ids, Numbers, Yes
 from boxengine.cli.asking import ask, refuse_without_terminal
 from boxengine.cli.context import notes, output, print_json
-from boxengine.cli.item_options import AsJson, EventKey, From, Statuses, To, connected, item_filter
+from boxengine.cli.item_options import EventKey, From, Statuses, To, connected, item_filter
 from boxengine.cli.left_alone import explain_items
 from boxengine.domain.item import Status
 from boxengine.domain.words import plural
@@ -73,11 +73,9 @@ def _command(action: Action) -> Callable[..., None]:
         event_key: EventKey = None,
         since: From = None,
         until: To = None,
-        limit: Annotated[
-            int | None, typer.Option("--limit", min=1, help="At most this many, the lowest ids first.")
-        ] = None,
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
-        yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+        limit: AtMost = None,
+        dry_run: DryRun = False,
+        yes: Yes = False,
         json: AsJson = False,
         force: Annotated[bool, typer.Option("--force", help="Deliver them whatever the retry strategies say.")] = False,
     ) -> None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from boxengine.app.running.garbage import put_off
-from boxengine.cli.arguments import BoxName, Ids, Numbers
+from boxengine.cli.arguments import AsJson, BoxName, Ids, Numbers
 from boxengine.cli.context import globals_of, notes, output, print_json, say
 from boxengine.cli.ids import LARGEST
-from boxengine.cli.item_options import AsJson, EventKey, From, Statuses, To, item_filter
+from boxengine.cli.item_options import EventKey, From, Statuses, To, item_filter
 from boxengine.cli.item_view import as_json, details, listing
 from boxengine.domain.item import Status
 from boxengine.errors import BadUsage, BoxError

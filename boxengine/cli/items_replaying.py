@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from boxengine.cli.arguments import BoxName, Ids, Numbers
+from boxengine.cli.arguments import AsJson, AtMost, BoxName, DryRun, Ids, Numbers, Yes
 from boxengine.cli.asking import ask, refuse_without_terminal
 from boxengine.cli.context import globals_of, output, print_json
-from boxengine.cli.item_options import AsJson, EventKey, From, To, connected, item_filter
+from boxengine.cli.item_options import EventKey, From, To, connected, item_filter
 from boxengine.cli.left_alone import explain_items
 from boxengine.domain.words import plural
 from boxengine.errors import BoxError
+
+if TYPE_CHECKING:
+    from boxengine.domain.box import Box
+    from boxengine.engine.replaying import Replays
+    from boxengine.ports import ItemFilter, Replay
 
 
 def replay(
@@ -43,11 +48,9 @@ def replay(
     same_key: Annotated[
         bool, typer.Option("--same-key", help="Keep the Idempotency-Key: receivers that know it drop the copy.")
     ] = False,
-    limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="At most this many, the lowest ids first.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    limit: AtMost = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     json: AsJson = False,
 ) -> None:
     """Deliver delivered items again, chosen by id, key or time: as copies that go out after all items of their keys.
@@ -59,8 +62,7 @@ def replay(
 
     Examples: boxengine items replay order_outbox_item --event-key 17 --dry-run; boxengine items replay order_outbox_item --ids 41
     """
-    from boxengine.cli.signals import stoppable  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.engine import replaying  # noqa: PLC0415
+    from boxengine.engine import replaying  # noqa: PLC0415 - see Globals.boxes
 
     which = item_filter(None, numbers, ids, event_key, since, until)
     if not (dry_run or yes):
@@ -86,32 +88,34 @@ def replay(
         count = count if limit is None else min(count, limit)
         if count and not (dry_run or yes):
             ask(f"{box}: replay {plural(count, 'item')}?")
-        copied, last = 0, 0
-
-        def advance(items: int, last_id: int) -> None:
-            nonlocal copied, last
-            copied, last = copied + items, last_id
-            if stopping.is_set and copied < count:
-                raise BoxError("stopped")
-
-        if not dry_run:
-            # Stopped between two batches, it knows what has been copied.
-            with stoppable() as stopping:
-                try:
-                    replays.run(found, which, how, limit=limit, progress=advance)
-                except BoxError as error:
-                    raise BoxError(
-                        f"{error}; copied: {copied:,} of {plural(count, 'item')}, up to id {last}"
-                    ) from error
-    figures = {"items": count, **({"dry_run": True} if dry_run else {"copied": copied})}
+        copied = None if dry_run else _run(replays, found, which, how, limit=limit, count=count)
     if json:
-        print_json({"box": box, "action": "replay", **figures})
+        figures = {"dry_run": True} if copied is None else {"copied": copied}
+        print_json({"box": box, "action": "replay", "items": count, **figures})
+    elif copied is None:
+        output().print(f"{box}: {plural(count, 'item')} would be replayed")
     else:
-        output().print(
-            f"{box}: {plural(count, 'item')} would be replayed"
-            if dry_run
-            else f"{box}: {plural(copied, 'item')} replayed"
-        )
+        output().print(f"{box}: {plural(copied, 'item')} replayed")
+
+
+def _run(replays: Replays, box: Box, which: ItemFilter, how: Replay, *, limit: int | None, count: int) -> int:
+    """Returns how many were copied. Stopped between two batches, it knows how many that are."""
+    from boxengine.cli.signals import stoppable  # noqa: PLC0415 - see Globals.boxes
+
+    copied, last = 0, 0
+
+    def advance(items: int, last_id: int) -> None:
+        nonlocal copied, last
+        copied, last = copied + items, last_id
+        if stopping.is_set and copied < count:
+            raise BoxError("stopped")
+
+    with stoppable() as stopping:
+        try:
+            replays.run(box, which, how, limit=limit, progress=advance)
+        except BoxError as error:
+            raise BoxError(f"{error}; copied: {copied:,} of {plural(count, 'item')}, up to id {last}") from error
+    return copied
 
 
 def _options(given: list[str] | None) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from boxengine.adapters.contracts import readable
-from boxengine.cli.arguments import BoxName, Ids, Numbers, OneBox
+from boxengine.cli.arguments import AsJson, BoxName, Ids, Numbers, OneBox
 from boxengine.cli.context import connect_to_jobs, globals_of, jobs_chosen, print_json, say
 from boxengine.cli.ids import LARGEST, ids_in
 from boxengine.cli.job_schedules import schedule_rows, schedule_table
@@ -34,7 +34,6 @@ States = Annotated[list[JobState] | None, typer.Option("--status", "-s", help="O
 Task = Annotated[str | None, typer.Option("--task", help="Of this task.")]
 LockKey = Annotated[str | None, typer.Option("--lock-key", help="Of this lock key.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 _WAITS = {
     Waits.NOTHING: None,
     Waits.TIME: "until available_at",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from boxengine.cli.arguments import AsJson, DryRun, Yes
 from boxengine.cli.asking import ask, refuse_without_terminal
 from boxengine.cli.context import connect, globals_of, notes, output, print_json, say
 from boxengine.cli.ids import LARGEST
@@ -44,9 +45,6 @@ Time = Annotated[
     ),
 ]
 Id = Annotated[int | None, typer.Option("--id", min=1, max=LARGEST, help="This id and higher ones.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 
 @cli.command("list")
