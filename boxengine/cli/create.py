@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from boxengine.cli.arguments import BoxName
 from boxengine.cli.context import connect_to_jobs, globals_of, notes, output
 from boxengine.cli.ids import ids_in
-from boxengine.cli.jobs import create_job, job_attributes
-from boxengine.cli.lines import LONGEST_LINE, item_of, job_of
+from boxengine.cli.lines import job_of
+from boxengine.cli.streaming import Item, Stream, Writer, opened
 from boxengine.domain.box import BoxType
 from boxengine.domain.jobs import AfterFailure
 from boxengine.domain.words import plural
-from boxengine.errors import BadUsage, BoxError, InvalidItem, Unavailable
+from boxengine.errors import BadUsage, BoxError
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Engine
 
     from boxengine.app.boxes import Boxes
 
-BATCH = 1000
-"""Items per statement and transaction."""
-BATCH_BYTES = 16 << 20
-"""Bytes after which a batch is written even if it has fewer items."""
 _OF_ITEMS = ("event_key", "payload", "payload_file", "event_name")
 _OF_JOBS = ("args", "lock_key", "idempotency_key", "priority", "delay", "after", "after_failure")
 """Options of a single job; ``--task`` applies to lines, too."""
-Item = Any
-"""A dict of attributes, read from a line; errors in it may be found only when it is written."""
-
-
-class BadLine(BoxError):
-    """A line of the input is not a valid item. Nothing of its batch has been written."""
 
 
 def create(
@@ -84,43 +73,65 @@ def create(
     boxengine create order_outbox_item --jsonl items.jsonl; boxengine create report_job --task export --args '{"day": 1}';
     boxengine create report_job --jsonl jobs.jsonl; boxengine create report_job --task send --after 1,2
     """
-    from boxengine.app.servers.database import connect_store  # noqa: PLC0415 - see Globals.boxes
-
     boxes = globals_of(context).boxes()
     if jsonl is not None:
         _refuse(context, (*_OF_ITEMS, *_OF_JOBS), "cannot be combined with --jsonl, whose lines have their own values")
     if box in boxes.resolved.jobs:
         _refuse(context, _OF_ITEMS, f"is for items, and {box} has long jobs: see --task and --args")
         if jsonl is not None:
-            create_jobs(boxes, box, jsonl, task=task, skip_bad=skip_bad)
-            return
-        if task is None:
+            _create_jobs(boxes, box, jsonl, task=task, skip_bad=skip_bad)
+        elif task is None:
             raise BadUsage("--task is needed for a job")
-        attributes = job_attributes(args, lock_key, idempotency_key, priority, delay)
-        attributes |= {"after": None if after is None else ids_in([after], "--after"), "after_failure": after_failure}
-        output().print(f"job {create_job(boxes, box, task, attributes)} written to {box}")
+        else:
+            attributes = _job(args, lock_key, idempotency_key, priority, delay, after, after_failure)
+            _create_job(boxes, box, {"task": task, **attributes})
         return
     _refuse(context, ("task", *_OF_JOBS), f"is for long jobs, and {box} has items")
-    outbox = boxes.written(box).type is BoxType.OUTBOX
-    create_one = boxes.create_outbox_item if outbox else boxes.create_inbox_item
-    create_batch = boxes.create_outbox_batch if outbox else boxes.create_inbox_batch
-    store = connect_store(boxes.resolved.settings)
-    try:
-        if jsonl is not None:
-            writer = _Writer(store.engine, lambda connection, items: create_batch(connection, box, items))
-            _stream(_Stream(writer, skip_bad=skip_bad), jsonl, box)
-            return
+    if jsonl is not None:
+        _create_items(boxes, box, jsonl, skip_bad=skip_bad)
+    else:
+        _create_item(boxes, box, event_key, payload, payload_file, event_name)
+
+
+def _refuse(context: typer.Context, options: Iterable[str], reason: str) -> None:
+    """Refuses options that would be ignored."""
+    for name in options:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise BadUsage(f"--{name.replace('_', '-')} {reason}")
+
+
+# ── items ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _create_item(
+    boxes: Boxes,
+    box: str,
+    event_key: str | None,
+    payload: str | None,
+    payload_file: Path | None,
+    event_name: str | None,
+) -> None:
+    create = boxes.create_outbox_item if _is_outbox(boxes, box) else boxes.create_inbox_item
+    with _engine_for_items(boxes, payload_file) as engine:
         item = _item(event_key, payload, payload_file, event_name)
         # As one item, so that the middlewares of create_item see it.
-        writer = _Writer(store.engine, lambda connection, items: [create_one(connection, box, **items[0])])
-        ids = writer.write([item])
-        output().print(f"item {ids[0]} written to {box}")
+        writer = Writer(engine, lambda connection, items: [create(connection, box, **items[0])])
+        output().print(f"item {writer.write([item])[0]} written to {box}")
         if not item["payload"]:
             notes().print("its payload is empty; --payload or --payload-file gives one")
-    except OSError as error:
-        raise BoxError(f"{error.filename or jsonl or payload_file}: {error.strerror}") from error
-    finally:
-        store.close()
+
+
+def _create_items(boxes: Boxes, box: str, jsonl: str, *, skip_bad: bool) -> None:
+    """Creates items from lines."""
+    create_batch = boxes.create_outbox_batch if _is_outbox(boxes, box) else boxes.create_inbox_batch
+    with _engine_for_items(boxes, jsonl) as engine:
+        writer = Writer(engine, lambda connection, items: create_batch(connection, box, items))
+        _stream(Stream(writer, skip_bad=skip_bad), jsonl, box)
+
+
+def _is_outbox(boxes: Boxes, box: str) -> bool:
+    return boxes.written(box).type is BoxType.OUTBOX
 
 
 def _item(event_key: str | None, payload: str | None, payload_file: Path | None, event_name: str | None) -> Item:
@@ -133,193 +144,82 @@ def _item(event_key: str | None, payload: str | None, payload_file: Path | None,
     return {"event_key": event_key, "payload": data} | ({} if event_name is None else {"event_name": event_name})
 
 
-def _refuse(context: typer.Context, options: Iterable[str], reason: str) -> None:
-    """Refuses options that would be ignored."""
-    for name in options:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            raise BadUsage(f"--{name.replace('_', '-')} {reason}")
+@contextmanager
+def _engine_for_items(boxes: Boxes, file: str | Path | None) -> Iterator[Engine]:
+    from boxengine.app.servers.database import connect_store  # noqa: PLC0415 - see Globals.boxes
 
-
-def create_jobs(boxes: Boxes, box: str, jsonl: str, *, task: str | None, skip_bad: bool) -> None:
-    """Creates long jobs from lines; ``task`` applies to lines that name none."""
-    store = connect_to_jobs(boxes)
-    writer = _Writer(store.engine, boxes.job_creator(box).create)
+    store = connect_store(boxes.resolved.settings)
     try:
-        _stream(_Stream(writer, skip_bad=skip_bad, parsed=partial(job_of, task=task), noun="job"), jsonl, box)
-    except OSError as error:
-        raise BoxError(f"{error.filename or jsonl}: {error.strerror}") from error
+        with _naming(file):
+            yield store.engine
     finally:
         store.close()
 
 
-def _stream(stream: _Stream, jsonl: str, box: str) -> None:
-    from boxengine.cli.signals import stoppable  # noqa: PLC0415 - see Globals.boxes
-
-    with stoppable(on_stop=stream.stop), _opened(jsonl) as (lines, size):
-        stream.run(lines, size)
-    left_out = f", {plural(stream.bad, 'bad line')} left out" if stream.bad else ""
-    output().print(f"{plural(stream.written, stream.noun)} written to {box}{left_out}")
+# ── jobs ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Writer:
-    def __init__(self, engine: Engine, create: Callable[[Connection, list[Item]], list[int]]) -> None:
-        self._engine = engine
-        self._create = create
-
-    def write(self, items: list[Item]) -> list[int]:
-        """Writes the items in one transaction.
-
-        Raises:
-            InvalidItem: one of the items cannot be written, and so none is.
-            StoreUnavailable: the database refused, or does not answer. Nothing is written then either.
-        """
-        from boxengine.adapters.sql.connecting.errors import blaming_the_row, translated  # noqa: PLC0415 - see Globals.boxes
-
-        with translated(self._engine), blaming_the_row(), self._engine.begin() as connection:
-            return self._create(connection, items)
-
-    def refused(self, items: list[Item]) -> dict[int, InvalidItem]:
-        """The items that cannot be written, by position, with the reasons. Tries all one by one, and rolls them back."""
-        from boxengine.adapters.sql.connecting.errors import blaming_the_row, translated  # noqa: PLC0415 - see Globals.boxes
-
-        refused = {}
-        with translated(self._engine), self._engine.connect() as connection:
-            for position, item in enumerate(items):
-                try:
-                    with blaming_the_row(), connection.begin_nested():
-                        self._create(connection, [item])
-                except InvalidItem as error:
-                    refused[position] = error
-        return refused
+def _create_job(boxes: Boxes, box: str, attributes: Mapping[str, Any]) -> None:
+    store = connect_to_jobs(boxes)
+    try:
+        id_ = Writer(store.engine, boxes.job_creator(box).create).write([attributes])[0]
+    finally:
+        store.close()
+    output().print(f"job {id_} written to {box}")
 
 
-@dataclass(slots=True)
-class _Stream:
-    """Reads lines, and writes them batch by batch."""
-
-    writer: _Writer
-    skip_bad: bool = field(kw_only=True)
-    parsed: Callable[[bytes], Item] = field(default=item_of, kw_only=True)
-    noun: str = field(default="item", kw_only=True)
-    written: int = 0
-    bad: int = 0
-    _items: list[Item] = field(default_factory=list)
-    _numbers: list[int] = field(default_factory=list)
-    """The line number of each item."""
-    _bytes: int = 0
-    _next: int = 1
-    """The first line that is not written yet."""
-    _reading: bool = False
-    _stopping: bool = False
-
-    def stop(self) -> None:
-        """Called in a signal's handler. A batch that is being written is finished first, so that it is known what is written.
-
-        Raises:
-            BoxError: nothing is being written.
-        """
-        self._stopping = True
-        if self._reading:
-            raise self._stopped()
-
-    def run(self, lines: IO[bytes], size: int | None) -> None:
-        from rich.progress import (  # noqa: PLC0415 - see context.output
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-        )
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=notes(), disable=not sys.stderr.isatty()) as progress:
-            task = progress.add_task("bytes", total=size)
-            for number, line in enumerate(self._read(lines), start=1):
-                progress.advance(task, len(line))
-                if line.strip():
-                    self._take(number, line)
-                if len(self._items) == BATCH or self._bytes >= BATCH_BYTES:
-                    self._write(following=number + 1)
-            if self._items:
-                self._write(following=0)
-
-    def _read(self, lines: IO[bytes]) -> Iterator[bytes]:
-        bounded = _bounded(lines)
-        while True:
-            self._reading = True
-            if self._stopping:
-                raise self._stopped()
-            line = next(bounded, None)
-            self._reading = False
-            if line is None:
-                return
-            yield line
-
-    def _take(self, number: int, line: bytes) -> None:
-        try:
-            self._items.append(self.parsed(line))
-        except InvalidItem as error:
-            self._complain(number, error)
-        else:
-            self._numbers.append(number)
-            self._bytes += len(line)
-
-    def _write(self, *, following: int) -> None:
-        while self._items and not self._wrote():
-            pass
-        self._items, self._numbers, self._bytes, self._next = [], [], 0, following
-
-    def _wrote(self) -> bool:
-        """Tries to write the batch; if that fails, removes the lines that prevented it and returns False."""
-        try:
-            self.written += len(self.writer.write(self._items))
-        except (InvalidItem, Unavailable) as error:
-            guilty = self._guilty(error)
-            for position, reason in guilty.items():
-                self._complain(self._numbers[position], reason)
-            kept = [position for position in range(len(self._items)) if position not in guilty]
-            self._items, self._numbers = [self._items[at] for at in kept], [self._numbers[at] for at in kept]
-            return False
-        return True
-
-    def _guilty(self, error: InvalidItem | Unavailable) -> dict[int, InvalidItem]:
-        try:
-            found = self.writer.refused(self._items)
-        except Unavailable as unavailable:
-            raise type(unavailable)(f"{unavailable}; {self._progress()}") from error
-        if found:
-            return found
-        first, last = self._numbers[0], self._numbers[-1]
-        raise type(error)(f"lines {first} to {last}: {error}; {self._progress()}") from error
-
-    def _complain(self, number: int, error: InvalidItem) -> None:
-        if not self.skip_bad:
-            raise BadLine(f"line {number}: {error}; {self._progress()}") from error
-        self.bad += 1
-        notes().print(f"line {number}: {error}", markup=False)
-
-    def _stopped(self) -> BoxError:
-        return BoxError(f"stopped; {self._progress()}")
-
-    def _progress(self) -> str:
-        return f"{plural(self.written, self.noun)} written, go on from line {self._next}"
+def _job(
+    args: str | None,
+    lock_key: str | None,
+    idempotency_key: str | None,
+    priority: int,
+    delay: float | None,
+    after: str | None,
+    after_failure: AfterFailure,
+) -> dict[str, Any]:
+    """The attributes of a job, from the command's options."""
+    try:
+        parsed = {} if args is None else json.loads(args)
+    except ValueError as error:
+        raise BadUsage(f"--args: expected JSON: {error}") from error
+    return {
+        "args": parsed,
+        "lock_key": lock_key,
+        "idempotency_key": idempotency_key,
+        "priority": priority,
+        "delay": delay,
+        "after": None if after is None else ids_in([after], "--after"),
+        "after_failure": after_failure,
+    }
 
 
-def _bounded(lines: IO[bytes]) -> Iterator[bytes]:
-    """The lines; of a line that is too long to be an item, only the beginning."""
-    while line := lines.readline(LONGEST_LINE + 2):
-        rest = line
-        while not rest.endswith(b"\n") and len(rest) == LONGEST_LINE + 2:
-            rest = lines.readline(LONGEST_LINE + 2)
-        yield line
+def _create_jobs(boxes: Boxes, box: str, jsonl: str, *, task: str | None, skip_bad: bool) -> None:
+    """Creates long jobs from lines; ``task`` applies to lines that name none."""
+    store = connect_to_jobs(boxes)
+    writer = Writer(store.engine, boxes.job_creator(box).create)
+    try:
+        with _naming(jsonl):
+            _stream(Stream(writer, skip_bad=skip_bad, parsed=partial(job_of, task=task), noun="job"), jsonl, box)
+    finally:
+        store.close()
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @contextmanager
-def _opened(name: str) -> Iterator[tuple[IO[bytes], int | None]]:
-    """The lines, and their size in bytes if it is known."""
-    if name == "-":
-        yield sys.stdin.buffer, None
-        return
-    with Path(name).open("rb") as file:
-        yield file, Path(name).stat().st_size
+def _naming(file: str | Path | None) -> Iterator[None]:
+    """Tells which file could not be read, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise BoxError(f"{error.filename or file}: {error.strerror}") from error
+
+
+def _stream(stream: Stream, jsonl: str, box: str) -> None:
+    from boxengine.cli.signals import stoppable  # noqa: PLC0415 - see Globals.boxes
+
+    with stoppable(on_stop=stream.stop), opened(jsonl) as (lines, size):
+        stream.run(lines, size)
+    left_out = f", {plural(stream.bad, 'bad line')} left out" if stream.bad else ""
+    output().print(f"{plural(stream.written, stream.noun)} written to {box}{left_out}")

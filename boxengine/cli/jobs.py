@@ -219,38 +219,6 @@ def schedules(
         say(schedule_table(rows))
 
 
-# ── for boxengine create ─────────────────────────────────────────────────────────────────────────────
-
-
-def job_attributes(
-    args: str | None, lock_key: str | None, idempotency_key: str | None, priority: int, delay: float | None
-) -> dict[str, Any]:
-    """The attributes of a job, from the command's options."""
-    try:
-        parsed = {} if args is None else json.loads(args)
-    except ValueError as error:
-        raise BadUsage(f"--args: expected JSON: {error}") from error
-    return {
-        "args": parsed,
-        "lock_key": lock_key,
-        "idempotency_key": idempotency_key,
-        "priority": priority,
-        "delay": delay,
-    }
-
-
-def create_job(boxes: Boxes, box: str, task: str, attributes: Mapping[str, Any]) -> int:
-    """Creates a job in its own transaction, and returns its id."""
-    from boxengine.adapters.sql.connecting.errors import blaming_the_row, translated  # noqa: PLC0415 - see Globals.boxes
-
-    store = connect_to_jobs(boxes)
-    try:
-        with translated(store.engine), blaming_the_row(), store.engine.begin() as connection:
-            return boxes.job_creator(box).create(connection, [{"task": task, **attributes}])[0]
-    finally:
-        store.close()
-
-
 # ── parts ────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -17,8 +17,8 @@ import pytest
 import typer
 from sqlalchemy import Engine, inspect, text
 
-from boxengine.cli.create import _Stream as Stream
 from boxengine.cli.main import cli
+from boxengine.cli.streaming import Stream
 from boxengine.errors import BoxError
 from tests.cli.project import Project
 from tests.eventually import eventually

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from boxengine.app.servers.database import connect_store
-from boxengine.cli.create import BATCH, BadLine, _Stream, _Writer
 from boxengine.cli.lines import item_of
+from boxengine.cli.streaming import BATCH, BadLine, Stream, Writer
 from boxengine.errors import InvalidItem
 from tests.integration.engine.rig import BOX, Rig
 
@@ -60,9 +60,9 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> Itera
 
 
 @pytest.fixture
-def writer(rig: Rig) -> Iterator[_Writer]:
+def writer(rig: Rig) -> Iterator[Writer]:
     store = connect_store(rig.boxes.resolved.settings)
-    yield _Writer(store.engine, lambda connection, items: rig.boxes.create_outbox_batch(connection, BOX, items))
+    yield Writer(store.engine, lambda connection, items: rig.boxes.create_outbox_batch(connection, BOX, items))
     store.close()
 
 
@@ -77,11 +77,11 @@ def line(**attributes: Any) -> bytes:
 @settings(max_examples=60, deadline=None, suppress_health_check=SLOW_SERVERS)
 @given(lines=st.lists(LINES, max_size=8))
 def test_bad_lines_are_left_out_by_number_and_all_others_are_written(
-    rig: Rig, writer: _Writer, lines: list[bytes]
+    rig: Rig, writer: Writer, lines: list[bytes]
 ) -> None:
     rig.execute("DELETE FROM order_outbox_items")
     told = io.StringIO()
-    stream = _Stream(writer, skip_bad=True)
+    stream = Stream(writer, skip_bad=True)
     with contextlib.redirect_stderr(told):
         stream.run(io.BytesIO(b"\n".join(lines)), None)
     refused = {int(number) for number in re.findall(r"line (\d+): ", told.getvalue())}
@@ -95,10 +95,10 @@ def test_bad_lines_are_left_out_by_number_and_all_others_are_written(
 @settings(max_examples=40, deadline=None, suppress_health_check=SLOW_SERVERS)
 @given(before=st.lists(GOOD, max_size=3), bad=LINES, after=st.lists(GOOD, max_size=3))
 def test_without_skip_bad_a_bad_line_ends_it_and_nothing_of_its_batch_is_written(
-    rig: Rig, writer: _Writer, before: list[bytes], bad: bytes, after: list[bytes]
+    rig: Rig, writer: Writer, before: list[bytes], bad: bytes, after: list[bytes]
 ) -> None:
     rig.execute("DELETE FROM order_outbox_items")
-    stream = _Stream(writer, skip_bad=False)
+    stream = Stream(writer, skip_bad=False)
     lines, complaint = [*before, bad, *after], ""
     try:
         stream.run(io.BytesIO(b"\n".join(lines)), None)
@@ -113,22 +113,22 @@ def test_without_skip_bad_a_bad_line_ends_it_and_nothing_of_its_batch_is_written
 
 
 @pytest.mark.parametrize("position", [1, 500, BATCH, BATCH + 1, BATCH + 700])
-def test_what_only_the_database_refuses_is_found_by_its_line_too(rig: Rig, writer: _Writer, position: int) -> None:
+def test_what_only_the_database_refuses_is_found_by_its_line_too(rig: Rig, writer: Writer, position: int) -> None:
     rig.execute(
         "ALTER TABLE order_outbox_items ADD CONSTRAINT small CHECK (event_name IS NULL OR event_name <> 'forbidden')"
     )
     lines = [line()] * (BATCH + 800)
     lines[position - 1] = line(event_name="forbidden")
-    stream = _Stream(writer, skip_bad=False)
+    stream = Stream(writer, skip_bad=False)
     with pytest.raises(BadLine, match=rf"^line {position}: the database: .*small.*go on from line \d+$"):
         stream.run(io.BytesIO(b"\n".join(lines)), None)
     assert stream.written == count(rig) == (position - 1) // BATCH * BATCH
 
 
-def test_two_lines_of_a_batch_that_exclude_each_other_cost_only_the_second(rig: Rig, writer: _Writer) -> None:
+def test_two_lines_of_a_batch_that_exclude_each_other_cost_only_the_second(rig: Rig, writer: Writer) -> None:
     rig.execute("CREATE UNIQUE INDEX one_uuid ON order_outbox_items (uuid)")
     same = "00000000-0000-0000-0000-00000000000a"
-    stream = _Stream(writer, skip_bad=True)
+    stream = Stream(writer, skip_bad=True)
     with contextlib.redirect_stderr(io.StringIO()) as told:
         stream.run(io.BytesIO(b"\n".join([line(uuid=same), line(), line(uuid=same)])), None)
     assert told.getvalue().startswith("line 3: the database: ")
@@ -156,22 +156,22 @@ def test_what_is_wrong_with_a_line_is_said_before_the_database_is_asked(bad: byt
 
 
 @pytest.mark.parametrize("bucket", [-1, 4, 10**30, "0"])
-def test_a_bucket_that_no_worker_looks_into_is_refused(rig: Rig, writer: _Writer, bucket: object) -> None:
-    stream = _Stream(writer, skip_bad=False)
+def test_a_bucket_that_no_worker_looks_into_is_refused(rig: Rig, writer: Writer, bucket: object) -> None:
+    stream = Stream(writer, skip_bad=False)
     with pytest.raises(BadLine, match="expected 0 to 3"):
         stream.run(io.BytesIO(line(bucket=bucket)), None)
 
 
-def test_a_line_that_never_ends_is_one_bad_line_and_the_next_is_read(rig: Rig, writer: _Writer) -> None:
-    stream = _Stream(writer, skip_bad=True)
+def test_a_line_that_never_ends_is_one_bad_line_and_the_next_is_read(rig: Rig, writer: Writer) -> None:
+    stream = Stream(writer, skip_bad=True)
     with contextlib.redirect_stderr(io.StringIO()) as told:
         stream.run(io.BytesIO(b"x" * (70 << 20) + b"\n" + line()), None)
     assert told.getvalue() == "line 1: longer than 64 MiB\n"
     assert (stream.written, stream.bad) == (1, 1)
 
 
-def test_a_payload_that_is_no_text_at_all_is_stored_as_json_that_reads_back(rig: Rig, writer: _Writer) -> None:
+def test_a_payload_that_is_no_text_at_all_is_stored_as_json_that_reads_back(rig: Rig, writer: Writer) -> None:
     value = {"a": ["\x00", "\ud800", 1e300, None, "é"]}
-    stream = _Stream(writer, skip_bad=False)
+    stream = Stream(writer, skip_bad=False)
     stream.run(io.BytesIO(line(payload=value)), None)
     assert json.loads(bytes(rig.row(1).payload)) == value
