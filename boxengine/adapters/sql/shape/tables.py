@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import BINARY, BigInteger, Connection, Integer, LargeBinary, SmallInteger, inspect, text
-from sqlalchemy.engine.interfaces import Dialect, ReflectedIndex
+from sqlalchemy.engine.interfaces import Dialect, ReflectedColumn, ReflectedIndex
 from sqlalchemy.exc import NoSuchTableError
 
 from boxengine.adapters.sql.shape.texts import EVERY_TEXT, TextColumn, text_column
@@ -141,17 +141,9 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
         SchemaMismatch: there is no such table, or it lacks a column that every box needs.
     """
     schema, _, name = box.table.rpartition(".")
-    try:
-        found = inspect(connection).get_columns(name, schema=schema or None)
-    except NoSuchTableError as error:
-        raise SchemaMismatch(
-            f"box {box.name}: there is no table {box.table!r}; make it with: boxengine db create"
-        ) from error
+    found = _columns(connection, box)
     types = {column["name"]: column["type"] for column in found}
-    payload = next((column for column in ("payload", "proto_payload") if column in types), None)
-    missing = [column for column in REQUIRED if column not in types] + ([] if payload else ["payload"])
-    if missing or payload is None:
-        raise SchemaMismatch(f"box {box.name}: table {box.table!r} lacks {', '.join(missing)}")
+    payload = _payload(box, types)
     place = schema or _schema_of(connection, name)
     indexes = inspect(connection).get_indexes(name, schema=schema or None)
     ambiguous = "dedup_key" in types and not any(
@@ -186,6 +178,29 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
         recorded_size=size_in(comment),
         recorded_storage=_storage_in(comment),
     )
+
+
+def _columns(connection: Connection, box: Box) -> list[ReflectedColumn]:
+    schema, _, name = box.table.rpartition(".")
+    try:
+        return inspect(connection).get_columns(name, schema=schema or None)
+    except NoSuchTableError as error:
+        raise SchemaMismatch(
+            f"box {box.name}: there is no table {box.table!r}; make it with: boxengine db create"
+        ) from error
+
+
+def _payload(box: Box, columns: Container[str]) -> str:
+    """The name of the payload's column.
+
+    Raises:
+        SchemaMismatch: there is none, or no other that every box needs.
+    """
+    payload = next((column for column in ("payload", "proto_payload") if column in columns), None)
+    missing = [column for column in REQUIRED if column not in columns] + ([] if payload else ["payload"])
+    if missing or payload is None:
+        raise SchemaMismatch(f"box {box.name}: table {box.table!r} lacks {', '.join(missing)}")
+    return payload
 
 
 def comment_of(connection: Connection, schema: str, name: str) -> str:
