@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
@@ -14,10 +15,11 @@ from boxengine.app.jobs.office import url_name
 from boxengine.app.overview import job_reasons
 from boxengine.domain.jobs import JobBox, JobState
 from boxengine.ports.people.inspection import Towards
-from boxengine.ports.people.jobs import JobSearch, JobsFound
+from boxengine.ports.people.jobs import JobSearch
 from boxengine.web.console import job_acting, job_showing, parsing
 from boxengine.web.console.calls import Call, Refused
 from boxengine.web.console.job_parsing import SEARCH_NAMES, search_of
+from boxengine.web.console.paging import links, typed
 from boxengine.web.console.rendering import page
 
 EVENTS_SHOWN = 100
@@ -33,7 +35,7 @@ def box(call: Call, found: JobBox) -> Response:
 
 def jobs(call: Call) -> Response:
     """Jobs of a box, page by page."""
-    found, asked = call.site.office.box(call.path["box"]), _asked(call)
+    found, asked = call.site.office.box(call.path["box"]), typed(call, SEARCH_NAMES, looked_for=_LOOKED_FOR)
     which, wanted = _search(call, asked), parsing.page_of(call.query)
     listed = call.site.find_jobs(found, which, wanted)
     first = wanted.start is None and wanted.towards is Towards.OLDER
@@ -45,7 +47,14 @@ def jobs(call: Call) -> Response:
         wanted=wanted,
         count=call.site.count_jobs(found, which) if first and asked else None,
         asked=asked,
-        links=_links(call, found, asked, wanted, listed),
+        links=links(
+            call,
+            partial(jobs_path, found),
+            asked,
+            wanted,
+            ids=[row["id"] for row in listed.rows],
+            searched_to=listed.searched_to,
+        ),
         actions=[action for action in job_acting.DONE if job_acting.suits(action, which)],
         states=[str(state) for state in JobState],
         looked_for=_LOOKED_FOR,
@@ -87,7 +96,7 @@ def question(call: Call) -> Response:
     A retry of a single job is for the status shown here: confirmed on an old page, it must not repeat a job that has since
     succeeded. A cancellation is for a job that is queued or running, because one begins while somebody reads.
     """
-    found, asked = call.site.office.box(call.path["box"]), _asked(call)
+    found, asked = call.site.office.box(call.path["box"]), typed(call, SEARCH_NAMES, looked_for=_LOOKED_FOR)
     action = job_acting.action_of(call.query.get("action"))
     which = job_acting.meant_by(action, _search(call, asked))
     single = len(which.ids) == 1
@@ -142,31 +151,3 @@ def _one(call: Call) -> tuple[JobBox, Mapping[str, Any]]:
 
 def _search(call: Call, given: Mapping[str, Any]) -> JobSearch:
     return search_of(given, now=call.site.servers.clock.now())
-
-
-def _asked(call: Call) -> dict[str, Any]:
-    """The search as it was typed."""
-    query = dict(call.query)
-    by, value = query.pop("by", ""), query.pop("q", "")
-    if value and by in _LOOKED_FOR:
-        query[by] = value
-    return {name: query[name] for name in SEARCH_NAMES if query.get(name)}
-
-
-def _links(
-    call: Call, found: JobBox, asked: Mapping[str, Any], wanted: parsing.Page, listed: JobsFound
-) -> dict[str, str | None]:
-    """Links to the neighbouring pages."""
-
-    def to(**more: Any) -> str:
-        limit = {} if wanted.limit == parsing.PAGE else {"limit": wanted.limit}
-        return call.url(jobs_path(found, {**asked, **limit, **more}))
-
-    ids, further = [row["id"] for row in listed.rows], listed.searched_to
-    if wanted.towards is Towards.OLDER:
-        older = None if further is None else to(before=further)
-        newer = None if wanted.start is None else to(after=ids[0] if ids else wanted.start - 1)
-    else:
-        newer = None if further is None else to(after=further)
-        older = to(before=ids[-1] if ids else (wanted.start or 0) + 1)
-    return {"newest": to(), "newer": newer, "older": older, "oldest": to(after=0)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
@@ -23,6 +24,7 @@ from boxengine.web.console.access import printable
 from boxengine.web.console.acting import Polling
 from boxengine.web.console.calls import Call, Refused
 from boxengine.web.console.jobs import Job
+from boxengine.web.console.paging import links, typed
 from boxengine.web.console.parsing import BadInput, filter_of, page_of
 from boxengine.web.console.rendering import page
 from boxengine.web.console.site import box_id
@@ -31,6 +33,7 @@ NEIGHBOURS = 3
 SHOWN_DEEDS = 200
 PATIENCE = 0.05
 """Seconds for which the doctor's page waits for an examination that is under way."""
+_LOOKED_FOR = ("key", "id", "uuid")
 
 
 # ── looking ──────────────────────────────────────────────────────────────────────────────────────────
@@ -68,7 +71,7 @@ def box(call: Call) -> Response:
 
 def items(call: Call) -> Response:
     """Items of a box, page by page."""
-    found, asked = call.site.box(call.path["box"]), _asked(call)
+    found, asked = call.site.box(call.path["box"]), typed(call, parsing.FILTER_NAMES, looked_for=_LOOKED_FOR)
     which, wanted = filter_of(asked, now=call.site.servers.clock.now()), page_of(call.query)
     listed = call.site.find(found, which, start=wanted.start, towards=wanted.towards, limit=wanted.limit)
     if not listed.rows and _is_in_log(call, found, which):
@@ -84,7 +87,14 @@ def items(call: Call) -> Response:
         wanted=wanted,
         count=count,
         asked=asked,
-        links=_links(call, found, asked, wanted, listed),
+        links=links(
+            call,
+            partial(_items_path, found),
+            asked,
+            wanted,
+            ids=[row.id for row in listed.rows],
+            searched_to=listed.searched_to,
+        ),
         searched_at=_searched_at(call, found, listed, wanted),
         actions=[action for action in acting.DONE if _suits(action, which)],
         statuses=[status.name.lower() for status in Status],
@@ -155,7 +165,7 @@ def trail(call: Call) -> Response:
 
 def question(call: Call) -> Response:
     """Asks for confirmation of an action, with the number of items it would affect."""
-    found, asked = call.site.box(call.path["box"]), _asked(call)
+    found, asked = call.site.box(call.path["box"]), typed(call, parsing.FILTER_NAMES, looked_for=_LOOKED_FOR)
     action = acting.action_of(call.query.get("action"))
     which = acting.meant_by(action, filter_of(asked, now=call.site.servers.clock.now()))
     return page(
@@ -250,41 +260,12 @@ def failure(call: Call | None, status: HTTPStatus, text: str) -> Response:
 # ── the parts ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _asked(call: Call) -> dict[str, Any]:
-    """The filter as it was typed."""
-    query = dict(call.query)
-    by, value = query.pop("by", ""), query.pop("q", "")
-    if value and by in ("key", "id", "uuid"):
-        query[by] = value
-    return {name: query[name] for name in parsing.FILTER_NAMES if query.get(name)}
-
-
 def _is_in_log(call: Call, found: Box, which: ItemFilter) -> bool:
     """Whether the filter names one item, and that one stands in the log alone, which has no list."""
     if found.storage is not Storage.LOG or len(which.ids) != 1 or which != ItemFilter(ids=which.ids):
         return False
     known = call.site.item(found, which.ids[0])
     return known is not None and known.in_log
-
-
-def _links(
-    call: Call, found: Box, asked: Mapping[str, Any], wanted: parsing.Page, listed: Any
-) -> dict[str, str | None]:
-    """Links to the neighbouring pages."""
-
-    def to(**more: Any) -> str:
-        limit = {} if wanted.limit == parsing.PAGE else {"limit": wanted.limit}
-        return call.url(_items_path(found, {**asked, **limit, **more}))
-
-    rows, further = listed.rows, listed.searched_to
-    newest, oldest = (rows[0].id, rows[-1].id) if rows else (None, None)
-    if wanted.towards is Towards.OLDER:
-        older = None if further is None else to(before=further)
-        newer = None if wanted.start is None else to(after=newest if newest is not None else wanted.start - 1)
-    else:
-        newer = None if further is None else to(after=further)
-        older = to(before=oldest if oldest is not None else (wanted.start or 0) + 1)
-    return {"newest": to(), "newer": newer, "older": older, "oldest": to(after=0)}
 
 
 def _searched_at(call: Call, found: Box, listed: Found, wanted: parsing.Page) -> datetime | str | None:
