@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 
-from sqlalchemy import Connection, NestedTransaction, event
-from sqlalchemy.exc import UnboundExecutionError
-from sqlalchemy.orm import Session, SessionTransaction, scoped_session
+from sqlalchemy import Connection
+from sqlalchemy.orm import Session, scoped_session
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.rows import Row
@@ -34,6 +32,7 @@ from boxengine.settings import Resolved
 from boxengine.settings.names import box_name
 from boxengine.testing.boxes import TestedBoxes
 from boxengine.testing.clock import PresentClock
+from boxengine.testing.undoing import on_rollback
 
 T = TypeVar("T")
 COLUMNS = frozenset(
@@ -147,7 +146,6 @@ class _MemoryRows:
         if last is not None:
             self._columns -= {"seq"}
         self._store = store
-        self._undone = _Undoing()
 
     @property
     def columns(self) -> frozenset[str]:
@@ -165,7 +163,7 @@ class _MemoryRows:
             if row.id in new:
                 for other in self._others:
                     self._store.put(other, row)
-        self._undone.watch(session, lambda: self._undo(new, formerly))
+        on_rollback(session, lambda: self._undo(new, formerly))
         return Inserted(ids, frozenset(ids) & before)
 
     def _insert(self, row: Attributes, seen: set[ItemId]) -> ItemId:
@@ -218,81 +216,3 @@ def _lengths(model: type | None) -> Mapping[str, int]:
         return NO_LIMITS
     columns = model.__table__.columns  # type: ignore[attr-defined] # as above
     return {name: length_of(columns[name].type) for name in TEXTS if name in columns}
-
-
-class _Undoing:
-    """Calls back when the transaction or savepoint now open in a session, or one around it, ends without a commit."""
-
-    def watch(self, session: Any, undo: Callable[[], None]) -> None:
-        if isinstance(session, scoped_session):
-            session = session()
-        match session:
-            case Session():
-                self._watch_session(session, undo)
-            case Connection():
-                self._watch_connection(session, undo)
-            case _:
-                pass  # None, or the test's own fake
-
-    def _watch_session(self, session: Session, undo: Callable[[], None]) -> None:
-        if not session.in_transaction():
-            session.begin()  # as the INSERT would have done
-        uncommitted = set(_enclosing(_innermost(session)))
-
-        def committed(current: Session) -> None:
-            uncommitted.discard(_innermost(current))
-
-        def ended(_session: Session, transaction: SessionTransaction) -> None:
-            if transaction in uncommitted:
-                undo()
-
-        event.listen(session, "after_commit", committed)
-        event.listen(session, "after_transaction_end", ended)  # a session that is only closed tells of no rollback
-        joined = _joined(session)
-        if joined is not None:
-            self._watch_connection(joined, undo)
-
-    def _watch_connection(self, connection: Connection, undo: Callable[[], None]) -> None:
-        if not connection.in_transaction():
-            connection.begin()  # as the INSERT would have done
-        whole, savepoints = connection.get_transaction(), set(_savepoints(connection))
-
-        def rolled_back(current: Connection) -> None:
-            if current.get_transaction() is whole:
-                undo()
-
-        def to_savepoint(current: Connection, _name: str, _context: None) -> None:
-            if current.get_nested_transaction() in savepoints:
-                undo()
-
-        event.listen(connection, "rollback", rolled_back)
-        event.listen(connection, "rollback_savepoint", to_savepoint)
-
-
-def _joined(session: Session) -> Connection | None:
-    """The connection in whose transaction the session takes part, so that a commit of the session is not the last word."""
-    with suppress(UnboundExecutionError):
-        bind = session.get_bind()
-        if isinstance(bind, Connection) and bind.in_transaction():
-            return bind
-    return None
-
-
-def _innermost(session: Session) -> SessionTransaction | None:
-    return session.get_nested_transaction() or session.get_transaction()
-
-
-def _enclosing(transaction: SessionTransaction | None) -> Iterator[SessionTransaction]:
-    """The transaction and all around it that end with a commit; those of a flush do not."""
-    while transaction is not None:
-        if transaction.nested or transaction.parent is None:
-            yield transaction
-        transaction = transaction.parent
-
-
-def _savepoints(connection: Connection) -> Iterator[NestedTransaction]:
-    """The innermost savepoint and all around it: one that is released leaves its rows to the next."""
-    savepoint = connection.get_nested_transaction()
-    while savepoint is not None:
-        yield savepoint
-        savepoint = savepoint._previous_nested  # noqa: SLF001 - SQLAlchemy tells it nowhere else
