@@ -64,7 +64,8 @@ def look_at_jobs(
             found.append(unread_table(box.name, str(error)))
         except Unavailable as error:
             outages += [str(error)] if str(error) not in outages else []
-        found += _problems(box, counts, paused=bool(paused))
+        if counts is not None:
+            found += _problems(box, counts, paused=bool(paused))
         problems = tuple(sorted(found, key=lambda problem: problem.severity))
         views.append(
             JobBoxView(box=box, counts=counts, paused=paused, decided=decided, running=running, problems=problems)
@@ -82,42 +83,49 @@ def with_workers(view: JobBoxView, workers: tuple[WorkerInfo, ...] | None) -> Jo
     return replace(view, workers=workers, problems=tuple(told.get(id(each), each) for each in view.problems))
 
 
-def _problems(box: JobBox, counts: JobCounts | None, *, paused: bool) -> Iterator[Problem]:
-    if counts is None:
-        return
+def _problems(box: JobBox, counts: JobCounts, *, paused: bool) -> Iterator[Problem]:
     waited = counts.waits or timedelta(0)
     if paused:
-        ready = counts.ready
-        yield Problem(
-            kind="paused",
-            severity=Severity.STUCK if ready.number else Severity.QUIET,
-            box=box.name,
-            sentence=f"{box.name} is paused" + (f", and {counted(ready, 'job')} could begin." if ready.number else "."),
-            advice="Resume the box once the reason for the pause is gone.",
-        )
+        yield _paused(box, counts.ready)
     elif waited > LONG:
-        idle = not counts.taken.number
-        yield Problem(
-            kind=_LATE,
-            severity=Severity.STOPPED if idle else Severity.SLOW,
-            box=box.name,
-            sentence=f"{counted(counts.ready, 'job')} of {box.name} could begin, the oldest for {lasting(waited)}"
-            + (", and none runs." if idle else "."),
-            advice=_START_ONE
-            if idle
-            else "Jobs arrive faster than they end: raise concurrency, or start more workers.",
-        )
+        yield _late(box, counts, waited)
     for state, word in ((JobState.LOST, "was lost"), (JobState.FAILED, "failed")):
         number = counts.ended.get(state, Count(0))
         if number.number:
-            verb = word if number == Count(1) else word.replace("was", "were")
-            yield Problem(
-                kind=f"jobs-{state}",
-                severity=Severity.STUCK,
-                box=box.name,
-                job_status=str(state),
-                sentence=f"{counted(number, 'job')} of {box.name} {verb}, and no attempt is left.",
-                advice="Look at the errors. Retry the jobs when the cause is gone: they go on from their last checkpoint."
-                if state is JobState.FAILED
-                else "Their workers fell silent, and nobody knows how far the jobs came. Look, then retry them.",
-            )
+            yield _ended_badly(box, state, number, word)
+
+
+def _paused(box: JobBox, ready: Count) -> Problem:
+    return Problem(
+        kind="paused",
+        severity=Severity.STUCK if ready.number else Severity.QUIET,
+        box=box.name,
+        sentence=f"{box.name} is paused" + (f", and {counted(ready, 'job')} could begin." if ready.number else "."),
+        advice="Resume the box once the reason for the pause is gone.",
+    )
+
+
+def _late(box: JobBox, counts: JobCounts, waited: timedelta) -> Problem:
+    idle = not counts.taken.number
+    return Problem(
+        kind=_LATE,
+        severity=Severity.STOPPED if idle else Severity.SLOW,
+        box=box.name,
+        sentence=f"{counted(counts.ready, 'job')} of {box.name} could begin, the oldest for {lasting(waited)}"
+        + (", and none runs." if idle else "."),
+        advice=_START_ONE if idle else "Jobs arrive faster than they end: raise concurrency, or start more workers.",
+    )
+
+
+def _ended_badly(box: JobBox, state: JobState, number: Count, word: str) -> Problem:
+    verb = word if number == Count(1) else word.replace("was", "were")
+    return Problem(
+        kind=f"jobs-{state}",
+        severity=Severity.STUCK,
+        box=box.name,
+        job_status=str(state),
+        sentence=f"{counted(number, 'job')} of {box.name} {verb}, and no attempt is left.",
+        advice="Look at the errors. Retry the jobs when the cause is gone: they go on from their last checkpoint."
+        if state is JobState.FAILED
+        else "Their workers fell silent, and nobody knows how far the jobs came. Look, then retry them.",
+    )
