@@ -15,7 +15,11 @@ from boxengine.errors import BoxError, SchemaMismatch
 from boxengine.ports.events import Deleted, Event, OutageBegan
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from boxengine.cli.signals import StopRequest
     from boxengine.domain.box import Box
+    from boxengine.engine.retention import Retention
 
 LINE_EVERY = 10.0
 """Seconds between two progress lines, if there is no terminal for a progress bar."""
@@ -54,28 +58,34 @@ def cleanup(
             partitions=servers.store,
         )
         stopping = stop_request(on_stop=retention.stop)
-        busy, problems = [], list[str]()
         try:
-            for each in wanted:
-                telling.begin(each)
-                try:
-                    deleted = retention.clean_up(each)
-                except SchemaMismatch as error:
-                    # One box that cannot be used must not leave the others to grow.
-                    problems.append(str(error))
-                    continue
-                if deleted is None:
-                    busy.append(each.name)
-                else:
-                    output().print(f"{each.name}: {plural(deleted, 'item')} deleted", markup=False)
-                if stopping.is_set:
-                    raise BoxError("stopped before the end; run the same command again to finish")
+            problems = _clean_up(retention, wanted, telling, stopping)
         finally:
             servers.close()
-    if busy:
-        problems.append(f"a worker is cleaning up {', '.join(busy)} right now")
     if problems:
         raise BoxError("; ".join(problems))
+
+
+def _clean_up(retention: Retention, boxes: Sequence[Box], telling: _Telling, stopping: StopRequest) -> list[str]:
+    """Returns what kept boxes from being cleaned up."""
+    busy, problems = [], list[str]()
+    for box in boxes:
+        telling.begin(box)
+        try:
+            deleted = retention.clean_up(box)
+        except SchemaMismatch as error:
+            # One box that cannot be used must not leave the others to grow.
+            problems.append(str(error))
+            continue
+        if deleted is None:
+            busy.append(box.name)
+        else:
+            output().print(f"{box.name}: {plural(deleted, 'item')} deleted", markup=False)
+        if stopping.is_set:
+            raise BoxError("stopped before the end; run the same command again to finish")
+    if busy:
+        problems.append(f"a worker is cleaning up {', '.join(busy)} right now")
+    return problems
 
 
 class _Telling:
