@@ -13,23 +13,12 @@ from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.looking.census import FIRST, SqlCensus
 from boxengine.domain.box import Box
 from boxengine.ports import Count, Counts, Precision
-from tests.conformance.sql_stores import SqlHarness, mysql, postgresql
+from tests.conformance.sql_stores import SqlHarness
 
 ROWS = {0: 30, 1: 20, 2: 400, 3: 10}
 TRIED = 12
 """Of the pending rows."""
 AT_LEAST, ABOUT = Precision.AT_LEAST, Precision.ABOUT
-
-
-@pytest.fixture(params=["postgresql", "mysql"])
-def harness(request: pytest.FixtureRequest) -> Iterator[SqlHarness]:
-    opened = (
-        postgresql(request.getfixturevalue("postgres_url"))
-        if request.param == "postgresql"
-        else mysql(request.getfixturevalue("mysql_url"))
-    )
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

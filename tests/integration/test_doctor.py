@@ -27,7 +27,7 @@ from boxengine.errors import SourceUnavailable
 from boxengine.ports.people.checkup import Checkup, Remark
 from tests.cli.project import Project
 from tests.conformance.log_stores import SqlLogHarness
-from tests.conformance.sql_stores import SqlHarness, mysql, postgresql
+from tests.conformance.sql_stores import SqlHarness, postgresql
 from tests.eventually import eventually
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresFromWheel
@@ -36,17 +36,6 @@ from tests.servers.promised import promised_servers, require
 
 def now() -> datetime:
     return datetime.now(UTC)
-
-
-@pytest.fixture(params=["postgresql", "mysql"])
-def harness(request: pytest.FixtureRequest) -> Iterator[SqlHarness]:
-    opened = (
-        postgresql(request.getfixturevalue("postgres_url"))
-        if request.param == "postgresql"
-        else mysql(request.getfixturevalue("mysql_url"))
-    )
-    yield opened
-    opened.close()
 
 
 def store_of(harness: SqlHarness) -> SqlStore:

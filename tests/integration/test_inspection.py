@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -23,22 +22,11 @@ from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.ports import Count, ItemFilter, ItemRow, Precision
 from boxengine.ports.people.inspection import Towards
-from tests.conformance.sql_stores import SqlHarness, mysql, postgresql
+from tests.conformance.sql_stores import SqlHarness, postgresql
 
 PENDING, FAILED, DELIVERED, DISCARDED = map(int, Status)
 ALL = ItemFilter()
 OLDER, NEWER = Towards.OLDER, Towards.NEWER
-
-
-@pytest.fixture(params=["postgresql", "mysql"])
-def harness(request: pytest.FixtureRequest) -> Iterator[SqlHarness]:
-    opened = (
-        postgresql(request.getfixturevalue("postgres_url"))
-        if request.param == "postgresql"
-        else mysql(request.getfixturevalue("mysql_url"))
-    )
-    yield opened
-    opened.close()
 
 
 class Bench:

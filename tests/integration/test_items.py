@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,7 +20,7 @@ from boxengine.engine.item_actions import Action, ItemActions, Tally
 from boxengine.errors import BoxError, QueueUnavailable
 from boxengine.ports import ItemFilter, RememberedFailure, Signal
 from boxengine.ports.events import DiscardedByHand, Event
-from tests.conformance.sql_stores import SqlHarness, mysql, postgresql
+from tests.conformance.sql_stores import SqlHarness
 
 ALL = ItemFilter()
 PENDING, FAILED, DELIVERED, DISCARDED = map(int, Status)
@@ -63,17 +62,6 @@ class Bench:
 
     def run(self, action: Action, which: ItemFilter = ALL, *, limit: int | None = None) -> Tally:
         return self.actions.run(self.box, action, which, limit=limit)
-
-
-@pytest.fixture(params=["postgresql", "mysql"])
-def harness(request: pytest.FixtureRequest) -> Iterator[SqlHarness]:
-    opened = (
-        postgresql(request.getfixturevalue("postgres_url"))
-        if request.param == "postgresql"
-        else mysql(request.getfixturevalue("mysql_url"))
-    )
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -17,7 +16,7 @@ from boxengine.domain.item import Status
 from boxengine.engine.replaying import Contradiction, Replays, chosen
 from boxengine.errors import BoxError
 from boxengine.ports import Copying, ItemFilter, Overtaking, Signal
-from tests.conformance.sql_stores import SqlHarness, mysql, postgresql
+from tests.conformance.sql_stores import SqlHarness, mysql
 
 PENDING, FAILED, DELIVERED, DISCARDED = map(int, Status)
 MARKED = Copying()
@@ -49,15 +48,9 @@ class Bench:
         return [self.row(row["id"]) for row in self.harness.rows(self.box) if row["id"] not in originals]
 
 
-@pytest.fixture(params=["postgresql", "mysql"])
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
-    opened = (
-        postgresql(request.getfixturevalue("postgres_url"))
-        if request.param == "postgresql"
-        else mysql(request.getfixturevalue("mysql_url"))
-    )
-    yield Bench(opened)
-    opened.close()
+@pytest.fixture
+def bench(harness: SqlHarness) -> Bench:
+    return Bench(harness)
 
 
 def test_a_copy_has_the_applications_own_columns(bench: Bench) -> None:
