@@ -122,7 +122,7 @@ def test_privileges_that_are_missing_are_found(postgres_url: str) -> None:
 
 
 def test_dead_rows_that_nobody_clears_away_are_found(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("boxengine.adapters.sql.checking.checkup.FEW", 100)
+    monkeypatch.setattr("boxengine.adapters.sql.checking.postgresql.FEW", 100)
     harness = postgresql(postgres_url)
     box, store = harness.make_box(), store_of(harness)
     with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -156,7 +156,9 @@ def test_where_dead_rows_lie_about_a_younger_transaction_is_suspicious(
             return f"pg_terminate_backend({session})" in texts(checkup.alarms([box]))
 
         assert not told(), "ten minutes are not over"
-        monkeypatch.setattr("boxengine.adapters.sql.checking.checkup._PostgreSql.dead_rows", lambda *_: iter([dead]))
+        monkeypatch.setattr(
+            "boxengine.adapters.sql.checking.postgresql.PostgresChecks.dead_rows", lambda *_: iter([dead])
+        )
         assert told()
     harness.close()
 
