@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from boxengine.cli.arguments import AsJson, DryRun, Yes
 from boxengine.cli.asking import ask, refuse_without_terminal
-from boxengine.cli.context import connect, globals_of, notes, output, print_json, say
+from boxengine.cli.context import connect, globals_of, notes, print_json, say
 from boxengine.cli.ids import LARGEST
 from boxengine.cli.moments import moment
 from boxengine.cli.pausing import BY_HAND
+from boxengine.cli.subscription_view import given_up, nothing, row_of, show, told, words
 from boxengine.domain.box import Box, Storage
-from boxengine.domain.words import plural
 from boxengine.errors import BadUsage, QueueUnavailable
 from boxengine.ports.people.trail import Deed
 
 if TYPE_CHECKING:
     from boxengine.adapters.sql.log.moving import Moved, Target
     from boxengine.app.boxes import Boxes
-    from boxengine.app.overview import BoxView
     from boxengine.app.servers.connected import Servers
 
 cli = typer.Typer(
@@ -71,11 +69,11 @@ def list_(
         look = Lookout(servers, wanted, auto_disabled=boxes.resolved.settings.polling_auto_disabled).look()
     finally:
         servers.close()
-    rows = [_row(each, look.taken_at) for each in look.boxes]
+    rows = [row_of(each, look.taken_at) for each in look.boxes]
     if json:
         print_json(rows)
     else:
-        _show(rows)
+        show(rows)
     for problem in look.unanswered:
         notes().print(f"boxengine: {problem}", markup=False, soft_wrap=True)
     if look.unanswered:
@@ -157,9 +155,9 @@ def drop(
         lost = give_up(engine, log, own, dry=True)
         unread = unread_by(engine, log, own)
         if not dry_run:
-            _confirm("drop", f"{subscription}: give up its position, {_given_up(lost, unread)}?", yes=yes)
+            _confirm("drop", f"{subscription}: give up its position, {given_up(lost, unread)}?", yes=yes)
             lost = give_up(engine, log, own)
-            _note(servers, "drop", subscription, "", f"given up, {_given_up(lost, unread)}")
+            _note(servers, "drop", subscription, "", f"given up, {given_up(lost, unread)}")
             left_alone = not is_read(engine, log)
     finally:
         servers.close()
@@ -170,7 +168,7 @@ def drop(
         )
     else:
         done = "would be given up" if dry_run else "given up"
-        say(f"{subscription}: {done}, {_given_up(lost, unread)}")
+        say(f"{subscription}: {done}, {given_up(lost, unread)}")
     if left_alone:
         notes().print(
             f"boxengine: nobody reads the log of {name} now; who reads it next begins with its oldest item, delivered or not. To "
@@ -178,14 +176,6 @@ def drop(
             markup=False,
             soft_wrap=True,
         )
-
-
-def _given_up(lost: int, unread: Moved | None) -> str:
-    if unread is None:
-        behind = "an unknown number of items"
-    else:
-        behind = f"{'more than ' if unread.at_least else ''}{plural(unread.items, 'item')}"
-    return f"with {plural(lost, 'item')} that failed or waited, and {behind} that it has not read"
 
 
 def _move(
@@ -204,19 +194,19 @@ def _move(
 
         moved = move(dry=True)
         if moved.items and not dry_run:
-            _confirm(action, f"{name}: {_told(moved, back=back)}?", yes=yes)
+            _confirm(action, f"{name}: {told(moved, back=back)}?", yes=yes)
             moved = move(dry=False)
             _forget_failures(servers, box, moved)
-            _note(servers, action, name, _words(target), _told(moved, back=back))
+            _note(servers, action, name, words(target), told(moved, back=back))
     finally:
         servers.close()
     if json:
         figures = {"items": moved.items, "at_least": moved.at_least, "dry_run": dry_run}
         print_json({"subscription": name, "action": action, **figures})
     elif moved.items:
-        say(f"{name}: {_told(moved, back=back, dry_run=dry_run)}")
+        say(f"{name}: {told(moved, back=back, dry_run=dry_run)}")
     else:
-        say(f"{name}: {_nothing(target, back=back)}")
+        say(f"{name}: {nothing(target, back=back)}")
 
 
 def _target(time: str | None, id_: int | None) -> Target | None:
@@ -227,12 +217,6 @@ def _target(time: str | None, id_: int | None) -> Target | None:
     if time is None and id_ is None:
         return None
     return Found(since=moment(time, option="--time"), item=id_)
-
-
-def _words(target: Target | None) -> str:
-    if target is None:
-        return "the end of the log"
-    return f"id {target.item}" if target.since is None else f"{target.since:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _confirm(action: str, question: str, *, yes: bool) -> None:
@@ -272,52 +256,3 @@ def _readers(boxes: Boxes, name: str | None) -> list[Box]:
         return [each.box for each in resolved.pipelines.values() if each.box.storage is Storage.LOG]
     names = resolved.readers(name) if name in resolved.logs else [name]
     return [_logged(boxes.box(each)) for each in names]
-
-
-def _row(seen: BoxView, now: datetime) -> dict[str, Any]:
-    pending, failed = (None if seen.counts is None else getattr(seen.counts, each) for each in ("pending", "failed"))
-    since = seen.waits_since
-    return {
-        "subscription": seen.box.name,
-        "pending": None if pending is None else pending.number,
-        "pending_precision": None if pending is None else str(pending.precision),
-        "failed": None if failed is None else failed.number,
-        "oldest_pending_seconds": None if since is None else max(0.0, (now - since).total_seconds()),
-        "paused": seen.paused,
-        "workers": None if seen.workers is None else len(seen.workers),
-        "error": seen.broken,
-    }
-
-
-def _show(rows: list[dict[str, Any]]) -> None:
-    from rich.table import Table  # noqa: PLC0415 - see context.output
-
-    table = Table("subscription", "pending", "failed", "oldest", "paused", "workers", box=None)
-    for row in rows:
-        more = ">" if row["pending_precision"] == "at_least" else ""
-        age = row["oldest_pending_seconds"]
-        table.add_row(
-            row["subscription"],
-            "-" if row["pending"] is None else f"{more}{row['pending']:,}",
-            "-" if row["failed"] is None else f"{row['failed']:,}",
-            "-" if row["pending"] is None else "" if age is None else f"{age:,.0f} s",
-            {None: "-", True: "yes", False: ""}[row["paused"]],
-            "-" if row["workers"] is None else str(row["workers"]),
-        )
-    output().print(table)
-
-
-def _told(moved: Moved, *, back: bool, dry_run: bool = False) -> str:
-    number = plural(moved.items, "item", or_more=moved.at_least)
-    go = "go" if dry_run or moved.at_least or moved.items != 1 else "goes"
-    would = "would " if dry_run else ""
-    return f"{number} {would}{go} out once more" if back else f"{number} {would}never {go} out"
-
-
-def _nothing(target: Target | None, *, back: bool) -> str:
-    if back:
-        return (
-            f"nothing to rewind: of the items from {_words(target)} on, the log has none that it has passed; "
-            "to skip what waits, use: boxengine subscriptions skip-to"
-        )
-    return f"nothing to skip: no item waits in the log before {_words(target)}"
