@@ -13,6 +13,10 @@ from boxengine.cli.context import globals_of
 from boxengine.errors import BoxError, PortTaken
 
 if TYPE_CHECKING:
+    import socket
+
+    from uvicorn import Server
+
     from boxengine.app.boxes import Boxes
 
 PORT = 5580
@@ -49,11 +53,8 @@ def web(
 
 
 def _serve(boxes: Boxes, host: str, port: int, *, read_only: bool, root_path: str) -> None:
-    import signal  # noqa: PLC0415 - see Globals.boxes
-    import socket  # noqa: PLC0415
-
     try:
-        import uvicorn  # noqa: PLC0415
+        import uvicorn  # noqa: PLC0415 - see Globals.boxes
 
         from boxengine.web.console.application import build  # noqa: PLC0415
         from boxengine.web.console.guard import LOOPBACK  # noqa: PLC0415
@@ -66,14 +67,7 @@ def _serve(boxes: Boxes, host: str, port: int, *, read_only: bool, root_path: st
         made_up = secrets.token_urlsafe(18)
     local = host in ("127.0.0.1", "localhost", "::1")
     app = build(boxes, token=made_up, read_only=read_only, hosts=LOOPBACK if local else ())
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise PortTaken(f"--port: cannot listen on {host}:{port}: {error}") from error
+    listener = _listening(host, port)
     shown = f"[{host}]" if ":" in host else host
     sys.stderr.write(f"boxengine: the console is at http://{shown}:{listener.getsockname()[1]}/\n")
     if made_up is not None:
@@ -89,7 +83,7 @@ def _serve(boxes: Boxes, host: str, port: int, *, read_only: bool, root_path: st
         uvicorn.Config(
             app,
             log_config=None,
-            log_level="warning",  # that it has started stands above, without the colours that its log lines carry
+            log_level="warning",  # that it has started is told already, without the colours that its log lines carry
             access_log=False,
             lifespan="off",
             timeout_graceful_shutdown=2,
@@ -97,6 +91,26 @@ def _serve(boxes: Boxes, host: str, port: int, *, read_only: bool, root_path: st
             root_path=root_path,
         )
     )
+    _run(server, listener)
+    app.state.site.jobs.cancel_all()
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    import socket  # noqa: PLC0415 - see Globals.boxes
+
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise PortTaken(f"--port: cannot listen on {host}:{port}: {error}") from error
+    return listener
+
+
+def _run(server: Server, listener: socket.socket) -> None:
+    """Returns after SIGTERM or SIGINT."""
+    import signal  # noqa: PLC0415 - see Globals.boxes
 
     def stop(_number: int, _frame: object) -> None:
         server.should_exit = True
@@ -105,4 +119,3 @@ def _serve(boxes: Boxes, host: str, port: int, *, read_only: bool, root_path: st
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     server.run(sockets=[listener])
-    app.state.site.jobs.cancel_all()
