@@ -78,7 +78,8 @@ def test_both_the_urls_settings_and_ours_are_in_force(mysql_url: str) -> None:
     theirs = "SET SESSION wait_timeout = 77, sql_mode = 'ANSI_QUOTES'"
     engine = connecting.connect(f"{mysql_url}{'&' if '?' in mysql_url else '?'}init_command={theirs}", connections=1)
     with engine.connect() as connection:
-        found = connection.exec_driver_sql("SELECT @@wait_timeout, @@sql_mode, @@innodb_lock_wait_timeout").one()
+        settings = "@@wait_timeout, @@sql_mode, @@innodb_lock_wait_timeout, @@lock_wait_timeout"
+        found = connection.exec_driver_sql(f"SELECT {settings}").one()
     engine.dispose()
     assert "ANSI_QUOTES" in found[1]
-    assert (found[0], found[2]) == (77, connecting.ROW_LOCK_WAIT)
+    assert (found[0], found[2], found[3]) == (77, connecting.ROW_LOCK_WAIT, connecting.ROW_LOCK_WAIT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 
 from boxengine.adapters.sql.connecting.engine import connect as connect_database
 from boxengine.adapters.sql.jobs.store import SqlJobs
@@ -16,6 +17,8 @@ SPARE_CONNECTIONS = 4
 """Per box: claimer, recorder, keeper, reaper."""
 SILENT_AT_MOST = timedelta(hours=8)
 """How long a handler on MySQL may leave its session idle: the server's own default."""
+LOCK_LIMIT = timedelta(seconds=1)
+"""How long a statement of boxengine's own waits for a locked table. It leaves out rows that are locked, or says otherwise."""
 
 
 def connect_jobs(settings: Settings, pipelines: Mapping[str, JobPipeline], *, threads: bool = True) -> SqlJobs:
@@ -29,18 +32,17 @@ def connect_jobs(settings: Settings, pipelines: Mapping[str, JobPipeline], *, th
     """
     if settings.database.url is None:
         raise BadUsage("database.url is missing: set DATABASE_URL, or add the key to the configuration")
-    running = sum(pipeline.box.concurrency for pipeline in pipelines.values()) if threads else 0
-    engine = connect_database(
+    connect_to = partial(
+        connect_database,
         settings.database.url,
-        connections=running
-        + (settings.jobs.shared_threads if threads else 0)
-        + SPARE_CONNECTIONS * max(1, len(pipelines)),
         idle_timeout=SILENT_AT_MOST,
         prepared=settings.database.prepared_statements,
         writes=threads,
     )
+    engine = connect_to(connections=SPARE_CONNECTIONS * max(1, len(pipelines)), lock_limit=LOCK_LIMIT)
     models = {name: pipeline.model for name, pipeline in pipelines.items() if pipeline.model is not None}
-    return SqlJobs(engine, models)
+    running = sum(pipeline.box.concurrency for pipeline in pipelines.values()) + settings.jobs.shared_threads
+    return SqlJobs(engine, models, sessions=connect_to(connections=running) if threads else None)
 
 
 def timing_of(settings: Settings) -> JobTiming:

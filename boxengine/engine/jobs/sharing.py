@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
 from boxengine.domain.jobs import JobBox
 from boxengine.engine.jobs.rotation import Rotation
 from boxengine.engine.jobs.runner import Runner
+from boxengine.errors import StoreConflict
 from boxengine.ports.jobs import JobStore
 
 AT_ONCE = timedelta(0)
@@ -59,7 +61,11 @@ class Sharing:
         """
         if self._wanted:
             self._wanted = False
-            lags = {name: self._lag(member) for name, member in self._members.items()}
+            lags = dict[str, float | None]()
+            for name, member in self._members.items():
+                # Somebody has locked its table, and its claimer says so. The other boxes go on.
+                with suppress(StoreConflict):
+                    lags[name] = self._lag(member)
             with self._changed:
                 self._lags = {name: lag for name, lag in lags.items() if lag is not None}
                 self._changed.notify_all()

@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 import boxengine
+from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.jobs.pauses import SqlJobPauses
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.adapters.sql.jobs.workers import FORGOTTEN, SqlJobWorkers
@@ -23,6 +24,7 @@ from tests.conformance.coordination import TTL
 from tests.conformance.job_workers import BOXES, DATABASES, JobFleet
 from tests.conformance.test_workers import FIRST, SECOND
 from tests.eventually import eventually
+from tests.integration.locking import impatient, locked
 
 NO_REDIS = "redis://127.0.0.1:1/0"
 JOBS = """
@@ -45,6 +47,21 @@ def test_a_worker_is_seen_by_those_who_look_at_all_boxes_whichever_is_its_first(
     SqlJobWorkers(jobs, BOXES[1:]).announce(SECOND, ttl=TTL)
     SqlJobWorkers(jobs, BOXES).announce(FIRST, ttl=TTL)
     assert fleet.workers.living() == [FIRST, SECOND]
+
+
+def test_a_box_whose_table_somebody_has_locked_hides_no_worker_of_the_others(
+    fleet: JobFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("boxengine.adapters.sql.connecting.engine.ROW_LOCK_WAIT", 1)
+    url = impatient(fleet.engine.url.render_as_string(hide_password=False))
+    engine = connect(url, connections=2, lock_limit=timedelta(seconds=1))
+    workers = SqlJobWorkers(SqlJobs(engine), BOXES)
+    with locked(fleet.engine, f"{BOXES[0].table}_events"):
+        workers.announce(FIRST, ttl=TTL)
+        assert workers.living() == [FIRST]
+    workers.announce(FIRST, ttl=TTL)
+    assert SqlJobWorkers(SqlJobs(engine), BOXES[:1]).living() == [FIRST]
+    engine.dispose()
 
 
 def test_a_worker_is_seen_by_those_who_look_at_any_of_its_boxes(fleet: JobFleet) -> None:

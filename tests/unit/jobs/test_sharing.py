@@ -9,10 +9,13 @@ from datetime import timedelta
 from functools import partial
 from threading import Condition, Lock
 
+import pytest
+
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.jobs import MemoryJobs
-from boxengine.domain.jobs import JobState
+from boxengine.domain.jobs import JobBox, JobState
 from boxengine.engine.jobs.sharing import Member, Sharing
+from boxengine.errors import StoreConflict
 from tests.unit.jobs.crew import BOX, Crew
 
 
@@ -105,6 +108,24 @@ def test_a_box_whose_own_threads_are_at_work_is_served_by_a_shared_one() -> None
     house.turn()
     assert house.order == ["a"]
     assert house.crews["a"].row(starved).status is JobState.SUCCEEDED
+
+
+def test_a_box_whose_table_somebody_has_locked_keeps_no_shared_thread_from_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house = House(a=1, b=1)
+    lag = house.jobs.lag
+
+    def answer(box: JobBox) -> timedelta | None:
+        if box.name == "a":
+            raise StoreConflict("somebody has locked the table")
+        return lag(box)
+
+    monkeypatch.setattr(house.jobs, "lag", answer)
+    house.crews["b"].create()
+    house.look()
+    house.turn()
+    assert house.order == ["b"]
 
 
 def test_no_job_is_claimed_for_a_shared_thread_that_has_left() -> None:

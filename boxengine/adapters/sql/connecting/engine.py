@@ -23,8 +23,8 @@ from boxengine.errors import BoxError, JobLost, JobTimeout
 CONNECT_TIMEOUT = 5
 """Seconds."""
 ROW_LOCK_WAIT = 10
-"""Seconds that a statement waits for rows locked by another transaction: on MySQL each; on PostgreSQL those of transactions that
-set it, by ``limit_lock_wait``."""
+"""Seconds that a statement waits for rows, or a table, that somebody else has locked: on MySQL each; on PostgreSQL those of
+transactions that set it, by ``limit_lock_wait``."""
 _POOLED = "boxengine_pooled"
 SILENCE_MS = 30_000
 """Milliseconds without an acknowledgement from the peer after which a connection is closed."""
@@ -84,7 +84,8 @@ def connect(
     except ModuleNotFoundError as error:
         raise BoxError(f"database.url: the driver is not installed: {error.name}; pip install {error.name}") from error
     if _INIT in address.query:
-        event.listen(engine, "connect", partial(_complete_session, theirs=str(address.query[_INIT]), silence=silence))
+        ours = _settings(silence, patient=patient)
+        event.listen(engine, "connect", partial(_complete_session, theirs=str(address.query[_INIT]), ours=ours))
     if writes:
         demand(engine)
     event.listen(engine, "reset", partial(_reset, engine))
@@ -248,7 +249,7 @@ def _connect_args(address: URL, *, silence: int, patient: bool) -> dict[str, Any
         # Longer than any of the worker's statements takes, lock waits included: past it, the peer has gone.
         **({} if patient else {"read_timeout": limit}),
         "write_timeout": limit,
-        _INIT: _session_settings(silence),
+        _INIT: _session_settings(_settings(silence, patient=patient)),
     }
     return _unless_said(own, address)
 
@@ -257,16 +258,24 @@ def _unless_said(options: Mapping[str, Any], address: URL) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in address.query}
 
 
-def _session_settings(silence: int, *, besides: str = "") -> str:
-    """The statement that makes MySQL's settings, without those that another statement mentions; empty if none is left."""
+def _settings(silence: int, *, patient: bool) -> Mapping[str, int]:
+    """Those of MySQL's sessions."""
     own = {"innodb_lock_wait_timeout": ROW_LOCK_WAIT, "wait_timeout": silence}
-    left = [f"{name} = {value}" for name, value in own.items() if not re.search(rf"\b{name}\b", besides, re.IGNORECASE)]
+    # The server's own limit for a locked table is a day.
+    return own if patient else own | {"lock_wait_timeout": ROW_LOCK_WAIT}
+
+
+def _session_settings(ours: Mapping[str, int], *, besides: str = "") -> str:
+    """The statement that makes these settings, without those that another statement mentions; empty if none is left."""
+    left = [
+        f"{name} = {value}" for name, value in ours.items() if not re.search(rf"\b{name}\b", besides, re.IGNORECASE)
+    ]
     return f"SET SESSION {', '.join(left)}" if left else ""
 
 
-def _complete_session(connection: Any, _record: object, *, theirs: str, silence: int) -> None:
+def _complete_session(connection: Any, _record: object, *, theirs: str, ours: Mapping[str, int]) -> None:
     """Makes boxengine's settings after the statement in the URL, which the driver has sent."""
-    statement = _session_settings(silence, besides=theirs)
+    statement = _session_settings(ours, besides=theirs)
     if statement:
         with _closed_on_error(connection):
             _run(connection, statement)

@@ -44,11 +44,15 @@ class _Tables:
 class SqlJobs:
     """Shared by all threads of a process."""
 
-    def __init__(self, engine: Engine, models: Mapping[str, type] | None = None) -> None:
+    def __init__(
+        self, engine: Engine, models: Mapping[str, type] | None = None, *, sessions: Engine | None = None
+    ) -> None:
         """Args:
         models: the users' classes by box; tables of other boxes are as the mixin makes them.
+        sessions: the same database for handlers, who may wait for locks as long as they like; ``engine`` if none.
         """
         self.engine = engine
+        self._sessions = sessions or engine
         self._models = models or {}
         self._tables: dict[str, _Tables] = {}
         self._seen_to: dict[str, int] = {}
@@ -95,7 +99,7 @@ class SqlJobs:
 
     def unit(self, box: JobBox, job: ClaimedJob) -> SqlUnit:
         tables = self._tables_of(box)
-        return SqlUnit(self.engine, tables.rows, job, tables.ends)
+        return SqlUnit(self._sessions, tables.rows, job, tables.ends)
 
     def beat(self, box: JobBox, beats: Sequence[Beat]) -> Mapping[int, bool | None]:
         with single(self.engine) as connection, blaming_the_row():
@@ -169,4 +173,5 @@ class SqlJobs:
 
     def close(self) -> None:
         """Closes the connections."""
-        self.engine.dispose()
+        for engine in (self.engine, self._sessions):
+            engine.dispose()
