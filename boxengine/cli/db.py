@@ -65,7 +65,7 @@ def check(
 
     boxes = globals_of(context).boxes()
     wanted = chosen(boxes, box)
-    store = connect_store(boxes.resolved.settings, patient=True)
+    store = connect_store(boxes.resolved.settings)
     try:
         findings = schema.check(store.engine, wanted, models(boxes, wanted))
         findings += job_schema.check(store.engine, *_jobs(boxes, box))

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from boxengine.cli.streaming import Stream
 from boxengine.errors import BoxError
 from tests.cli.project import Project
 from tests.eventually import eventually
+from tests.integration.locking import impatient, locked
 
 
 @pytest.fixture
@@ -103,6 +105,27 @@ def test_rows_in_buckets_that_nobody_serves_are_told_of_by_db_check_and_by_statu
     assert "1 pending row in buckets outside" in ready.call("db", "check", expect=1)
     ready.call("status")
     assert "1 pending row in buckets outside" in ready.errors
+
+
+def test_a_locked_table_is_named_and_keeps_no_command_waiting_without_a_limit(
+    tmp_path: Path, postgres_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("boxengine.app.servers.database.PATIENCE", timedelta(seconds=0.2))
+    other = "  other_outbox_item: {transports: {log: {}}, bucket_size: 3}"
+    project = Project(tmp_path, database=impatient(postgres_url), redis=redis_url, more=other)
+    project.call("db", "create")
+    project.fill(1)
+    project.execute("COMMENT ON TABLE other_outbox_items IS 'boxengine bucket_size=4'")
+    with project.engine() as engine:
+        with locked(engine, "order_outbox_items"):
+            for command in (("db", "check"), ("doctor",)):
+                told = project.call(*command, expect=1)
+                assert "order_outbox_item: table order_outbox_items does not answer: " in told
+                assert "other_outbox_item: " in told
+        with engine.begin() as connection:
+            connection.execute(text("LOCK TABLE order_outbox_items IN SHARE MODE"))  # as CREATE INDEX does
+            project.call("items", "discard", "order_outbox_item", "1", "--yes", expect=1)
+            assert "somebody has locked" in project.errors
 
 
 def test_db_check_warns_of_what_slows_deliveries_down(project: Project) -> None:

@@ -16,7 +16,7 @@ from boxengine.app.servers.connected import Servers
 from boxengine.domain.box import Box
 from boxengine.domain.holding_back import held_back
 from boxengine.engine.running.heartbeat import names_twice
-from boxengine.errors import BoxError, SchemaMismatch
+from boxengine.errors import BoxError, SchemaMismatch, StoreConflict
 from boxengine.ports.people.checkup import Checkup, Remark
 from boxengine.settings import drivers_of_applications, notices
 from boxengine.settings.kafka_arguments import kafka_arguments, kafka_servers
@@ -86,7 +86,7 @@ class Doctor:
         for box in self._chosen:
             try:
                 since = None if box.subscription is None else self._servers.store.unread_since(box)
-            except SchemaMismatch:
+            except (SchemaMismatch, StoreConflict):
                 continue  # reported with the tables
             age = held_back(box, since, self._servers.clock.now())
             if age is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import partial
 
+from boxengine.adapters.sql.connecting.engine import ROW_LOCK_WAIT
 from boxengine.adapters.sql.connecting.engine import connect as connect_database
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.dialects.comments import Traceparent
@@ -16,6 +17,8 @@ SPARE_CONNECTIONS = 3
 """In addition to one per thread: retention, probes, status."""
 LOCK_LIMIT = timedelta(seconds=0.25)
 """How long a look at a box waits for a locked table; meanwhile its thread cannot look at other boxes."""
+PATIENCE = timedelta(seconds=ROW_LOCK_WAIT)
+"""How long a person's command waits for what somebody has locked, before it says so."""
 
 
 def connect_store(
@@ -63,7 +66,7 @@ def connect_store(
         patient=patient,
     )
     return SqlStore(
-        connect_to(settings.database.url, writes=writes),
+        connect_to(settings.database.url, writes=writes, lock_limit=None if writes or patient else PATIENCE),
         looks=connect_to(settings.database.url, lock_limit=LOCK_LIMIT),
         replica=connect_to(replica, lock_limit=LOCK_LIMIT) if replica else None,
         idle_timeout=idle_timeout,

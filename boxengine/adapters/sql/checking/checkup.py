@@ -17,7 +17,7 @@ from boxengine.adapters.sql.making import schema
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.box import Box
 from boxengine.engine.checkup import LONG_TRANSACTION, clock_remark
-from boxengine.errors import SchemaMismatch
+from boxengine.errors import SchemaMismatch, StoreConflict
 from boxengine.ports.people.checkup import Remark
 
 SUSPICIOUS = timedelta(seconds=10)
@@ -74,7 +74,7 @@ class SqlCheckup:
     def _table(self, box: Box) -> BoxTable | None:
         try:
             return self._store.table(box)
-        except SchemaMismatch:
+        except (SchemaMismatch, StoreConflict):
             return None  # reported with the tables
 
     def _tables(self, boxes: Sequence[Box]) -> list[Remark]:

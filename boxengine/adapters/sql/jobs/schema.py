@@ -12,7 +12,7 @@ from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.jobs.models import schedule_table
 from boxengine.adapters.sql.jobs.rows import JobRows
 from boxengine.adapters.sql.making.planning import is_set
-from boxengine.adapters.sql.making.schema import ADDED_BY_UPGRADE, Finding
+from boxengine.adapters.sql.making.schema import ADDED_BY_UPGRADE, Finding, unless_locked
 from boxengine.adapters.sql.shape.tables import for_driver, quoted, unescaped
 from boxengine.domain.jobs import JobBox
 
@@ -73,6 +73,10 @@ def ddl(dialect_name: str, boxes: Sequence[JobBox], models: Models) -> list[str]
 
 def check(engine: Engine, boxes: Sequence[JobBox], models: Models) -> list[Finding]:
     """Compares the database with what the boxes need."""
+    return [finding for box in boxes for finding in unless_locked(box, lambda box=box: _check(engine, [box], models))]  # type: ignore[misc] # bound now
+
+
+def _check(engine: Engine, boxes: Sequence[JobBox], models: Models) -> list[Finding]:
     findings = []
     with translated(engine), engine.connect() as connection:
         present = inspect(connection)

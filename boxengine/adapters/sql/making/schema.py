@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Inspector, MetaData, Table, create_mock_engine, inspect
@@ -27,11 +28,13 @@ from boxengine.adapters.sql.shape.tables import (
     unescaped,
 )
 from boxengine.domain.box import Box, Storage, StrictOrder
+from boxengine.domain.jobs import JobBox
 from boxengine.domain.words import plural
-from boxengine.errors import SchemaMismatch
+from boxengine.errors import SchemaMismatch, StoreConflict
 
 MADE_BY_CREATE = "boxengine db create makes it."
 ADDED_BY_UPGRADE = "boxengine db upgrade adds it."
+_LOCKED = "End the transaction that has locked it, or wait until it is over."
 _NO_DELIVERY = "Until then, workers deliver nothing of this box."
 
 
@@ -114,14 +117,23 @@ def ddl(dialect_name: str, boxes: Sequence[Box], models: Iterable[type] = ()) ->
     return list(dict.fromkeys(statements))
 
 
-def check(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[Finding]:
+def check(engine: Engine, boxes: Sequence[Box], models: Sequence[type] = ()) -> list[Finding]:
     """Compares the database with what the boxes need."""
-    findings: list[Finding] = []
+    return [finding for box in boxes for finding in unless_locked(box, partial(_check, engine, box, models))]
+
+
+def unless_locked(box: Box | JobBox, look: Callable[[], list[Finding]]) -> list[Finding]:
+    """What the look finds; or that somebody has locked the table, which must not hide what is found of others."""
+    try:
+        return look()
+    except StoreConflict as error:
+        return [Finding(box.name, "error", f"table {box.table} does not answer: {error}", _LOCKED)]
+
+
+def _check(engine: Engine, box: Box, models: Sequence[type]) -> list[Finding]:
+    (table,) = tables([box], models)
     with translated(engine), engine.connect() as connection:
-        present = inspect(connection)
-        for table, box in zip(tables(boxes, models), boxes, strict=True):
-            findings += _check_box(connection, present, table, box)
-    return findings
+        return list(_check_box(connection, inspect(connection), table, box))
 
 
 def _check_box(connection: Connection, present: Inspector, table: Table, box: Box) -> Iterator[Finding]:
