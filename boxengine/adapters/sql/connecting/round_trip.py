@@ -100,6 +100,7 @@ class Step:
         server, names = connection.pgconn, prepared.names.get(self)
         old: Names = ()
         new: Names = ()
+        results: list[pq.abc.PGresult] = []
         if names is None:
             names = new = [b"boxengine_%d" % next(_NUMBERS) for _ in self.numbered]
             old = prepared.make_room()
@@ -111,16 +112,17 @@ class Step:
             # Each of these takes a snapshot. Before BEGIN, that would bind the transaction to the database's default isolation.
             for name in old:
                 server.send_query_params(b"DEALLOCATE %b" % name, None)
-            for name, text in zip(new[1:], self.numbered[1:], strict=False):
-                server.send_prepare(name, text)
-            for name, own in zip(names[1:], values, strict=True):
+            for name, text, own in zip(names[1:], self.numbered[1:], values, strict=True):
+                if new:
+                    # Not sooner: it waits for locked tables, for which a statement before it may have set a limit.
+                    server.send_prepare(name, text)
                 encoded = [str(value).encode() for value in own]
                 server.send_query_prepared(name, encoded, result_format=pq.Format.BINARY)
             server.pipeline_sync()
-            results = _results(server, len(old) + len(new) + len(names))
+            _read(server, len(old) + len(new) + len(names), into=results)
         except psycopg.Error:
-            # They may not exist, or be plans for a table that is another by now.
-            prepared.drop(self, new)
+            # They may be plans for a table that is another by now. Those behind the one that failed were not made.
+            prepared.drop(self, new[: 1 + (max(0, len(results) - 2 - len(old)) + 1) // 2])
             raise
         finally:
             # It fails if answers are missing: another error tells why, and the connection is of no use any more.
@@ -128,7 +130,8 @@ class Step:
                 server.exit_pipeline_mode()
         prepared.names[self] = names
         decoder = prepared.decoder or Transformer(connection)
-        return [Answer(result, decoder) for result in results[-len(values) :]]
+        answers = results[1 - 2 * len(values) :: 2] if new else results[-len(values) :]
+        return [Answer(result, decoder) for result in answers]
 
     def _run_by_cursors(self, connection: Any, values: Sequence[Sequence[str | int]]) -> Sequence[Cursor]:
         """Where a pooler stands before the server, or each statement has a comment of its own."""
@@ -181,7 +184,7 @@ def _prepared_on(connection: Any) -> _Prepared:
     return _PREPARED.setdefault(connection, _Prepared(allowed=allowed, decoder=decoder))
 
 
-def _results(server: pq.abc.PGconn, count: int) -> list[pq.abc.PGresult]:
+def _read(server: pq.abc.PGconn, count: int, *, into: list[pq.abc.PGresult]) -> None:
     """Waits for so many results and the end of the pipeline.
 
     Raises:
@@ -189,7 +192,6 @@ def _results(server: pq.abc.PGconn, count: int) -> list[pq.abc.PGresult]:
     """
     while server.flush():
         _wait(server, select.POLLIN | select.POLLOUT)
-    results: list[pq.abc.PGresult] = []
     # Each statement's results end with None, and the pipeline with a result of its own, which has none behind it.
     left = count
     while True:
@@ -199,12 +201,12 @@ def _results(server: pq.abc.PGconn, count: int) -> list[pq.abc.PGresult]:
         if result is None:
             left -= 1
         elif not left:
-            return results
+            return
         elif result.status in _FAILURES:
             _skip(server)
             raise error_from_result(result)
         else:
-            results.append(result)
+            into.append(result)
 
 
 def _next(server: pq.abc.PGconn) -> pq.abc.PGresult | None:

@@ -46,7 +46,7 @@ ONE_PLAN = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "e
 Otherwise the server plans them again for each batch, half a millisecond, because it expects longer arrays."""
 
 PATIENCE = {"lock_timeout": "500ms"}
-"""How long a claim waits for rows that somebody else has locked. Those who change a few rows are done sooner."""
+"""How long a claim waits for rows, or a table, that somebody else has locked. Those who change a few rows are done sooner."""
 
 
 class PostgresStatements:
@@ -67,7 +67,11 @@ class PostgresStatements:
         # A claim's two statements travel together, so the first hands its result to the second inside the server.
         held = "current_setting('boxengine.held')::int[]"
         share, of = f"greatest(1, %s / greatest(1, cardinality({held})))", f"WHERE held.bucket = ANY({held})"
-        self._read = texts.pending(texts.item_columns(), share=share, suffix="FOR UPDATE OF t NOWAIT", of=of)
+        # Runs once the table is locked. From then on, whatever is in the way of outcomes or handlers is waited for.
+        unlimited = "(SELECT set_config('lock_timeout', NULL, true)) IS NOT NULL"
+        self._read = texts.pending(
+            texts.item_columns(), share=share, suffix="FOR UPDATE OF t NOWAIT", of=f"{of} AND {unlimited}"
+        )
         # The condition is tested again: somebody else may have changed a row since the inner query found it.
         self._remove = (
             f"DELETE FROM {self._table.name} AS t WHERE t.id = ANY(ARRAY({texts.pending('t.id', share=share, of=of)})) "
@@ -75,13 +79,12 @@ class PostgresStatements:
         )
         self._due = texts.outlook()
         self._lock = texts.take_locks({})
-        lock_alone = texts.take_locks(ONE_PLAN)
-        self._claiming = Step(self._lock, self._read)
+        lock, lock_alone = texts.take_locks(PATIENCE), texts.take_locks({**ONE_PLAN, **PATIENCE})
+        self._claiming = Step(lock, self._read)
         self._claiming_alone = Step(lock_alone, self._read)
         # A DELETE always waits.
-        lock_patient = texts.take_locks({**ONE_PLAN, **PATIENCE})
-        self._claiming_removed = Step(lock_patient, f"SAVEPOINT {_SAVEPOINT}", self._remove)
-        self._looking = Step(self._lock, texts.pending("t.id, t.bucket", share=share, of=of))
+        self._claiming_removed = Step(lock_alone, f"SAVEPOINT {_SAVEPOINT}", self._remove)
+        self._looking = Step(lock, texts.pending("t.id, t.bucket", share=share, of=of))
         self._later = texts.later_delivered()
         self._waiting_keys = texts.waiting_keys()
         self._waiting = texts.longest_waiting()

@@ -14,7 +14,7 @@ from boxengine.adapters.sql.connecting.pooler import committing
 from boxengine.adapters.sql.connecting.round_trip import Step
 from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Row, Taken
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light
-from boxengine.adapters.sql.dialects.postgresql import ONE_PLAN, PostgresStatements
+from boxengine.adapters.sql.dialects.postgresql import ONE_PLAN, PATIENCE, PostgresStatements
 from boxengine.adapters.sql.log.foreign import REASON, ForeignPositions
 from boxengine.adapters.sql.log.look import Held, Look, Questions
 from boxengine.adapters.sql.log.partitions import span_of
@@ -91,7 +91,7 @@ class LogStatements(PostgresStatements):
         self._next = questions.next_rows(fills=self._fills)
         self._limits_of_next = self._next.count("%s")
         self._claiming_from_log = Step(
-            self._texts.take_locks(_OF_A_CLAIM),
+            self._texts.take_locks({**_OF_A_CLAIM, **PATIENCE}),
             # The snapshot comes before anything that gives this transaction a number of its own.
             self._where,
             # Before the side table: what parks a row must not have gone when the rows behind it are looked for.

@@ -78,6 +78,7 @@ UNION ALL
 SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted,
        now(),
        set_config('boxengine.held', coalesce(array_agg(wanted.bucket), '{}')::text, true),
+       set_config('lock_timeout', '500ms', true),
        set_config('idle_in_transaction_session_timeout', %s, true)
 FROM unnest(%s::int[]) AS wanted(bucket)
 WHERE pg_try_advisory_xact_lock(%s, wanted.bucket);
@@ -111,7 +112,9 @@ CROSS JOIN LATERAL
             t.id
    LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[])))
    FOR UPDATE OF t NOWAIT) AS i
-WHERE held.bucket = ANY(current_setting('boxengine.held')::int[]);
+WHERE held.bucket = ANY(current_setting('boxengine.held')::int[])
+  AND
+    (SELECT set_config('lock_timeout', NULL, true)) IS NOT NULL;
 
 -- deliver: plain claim
 SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted,
@@ -120,6 +123,7 @@ SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted,
        set_config('plan_cache_mode', 'force_generic_plan', true),
        set_config('enable_seqscan', 'off', true),
        set_config('enable_bitmapscan', 'off', true),
+       set_config('lock_timeout', '500ms', true),
        set_config('idle_in_transaction_session_timeout', %s, true)
 FROM unnest(%s::int[]) AS wanted(bucket)
 WHERE pg_try_advisory_xact_lock(%s, wanted.bucket);
@@ -153,7 +157,9 @@ CROSS JOIN LATERAL
             t.id
    LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[])))
    FOR UPDATE OF t NOWAIT) AS i
-WHERE held.bucket = ANY(current_setting('boxengine.held')::int[]);
+WHERE held.bucket = ANY(current_setting('boxengine.held')::int[])
+  AND
+    (SELECT set_config('lock_timeout', NULL, true)) IS NOT NULL;
 
 -- deliver: sizes of payloads
 SELECT id,

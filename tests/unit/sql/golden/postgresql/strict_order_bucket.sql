@@ -132,6 +132,7 @@ UNION ALL
 SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted,
        now(),
        set_config('boxengine.held', coalesce(array_agg(wanted.bucket), '{}')::text, true),
+       set_config('lock_timeout', '500ms', true),
        set_config('idle_in_transaction_session_timeout', %s, true)
 FROM unnest(%s::int[]) AS wanted(bucket)
 WHERE pg_try_advisory_xact_lock(%s, wanted.bucket);
@@ -183,7 +184,9 @@ CROSS JOIN LATERAL
             t.id
    LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[])))
    FOR UPDATE OF t NOWAIT) AS i
-WHERE held.bucket = ANY(current_setting('boxengine.held')::int[]);
+WHERE held.bucket = ANY(current_setting('boxengine.held')::int[])
+  AND
+    (SELECT set_config('lock_timeout', NULL, true)) IS NOT NULL;
 
 -- deliver: plain claim
 SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted,
@@ -192,6 +195,7 @@ SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted,
        set_config('plan_cache_mode', 'force_generic_plan', true),
        set_config('enable_seqscan', 'off', true),
        set_config('enable_bitmapscan', 'off', true),
+       set_config('lock_timeout', '500ms', true),
        set_config('idle_in_transaction_session_timeout', %s, true)
 FROM unnest(%s::int[]) AS wanted(bucket)
 WHERE pg_try_advisory_xact_lock(%s, wanted.bucket);
@@ -243,7 +247,9 @@ CROSS JOIN LATERAL
             t.id
    LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[])))
    FOR UPDATE OF t NOWAIT) AS i
-WHERE held.bucket = ANY(current_setting('boxengine.held')::int[]);
+WHERE held.bucket = ANY(current_setting('boxengine.held')::int[])
+  AND
+    (SELECT set_config('lock_timeout', NULL, true)) IS NOT NULL;
 
 -- deliver: sizes of payloads
 SELECT id,
