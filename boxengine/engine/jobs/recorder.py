@@ -78,12 +78,12 @@ class Recorder:
         return AT_ONCE
 
     def finish(self) -> None:
-        """Records what is left when the worker stops. Here it waits for locked rows.
+        """Records what is left when the worker stops. Here it waits for locked rows, and for a locked table.
 
         Raises:
             StoreUnavailable: those jobs run again when their lease is over.
         """
-        while self._take(0.0):
+        while self._has_taken():
             pass
         while self._locked:
             run = self._locked.pop()
@@ -101,6 +101,12 @@ class Recorder:
         self._observer.see(
             JobEnded(self._box, end=end, seconds=seconds, job=run.job.id, attempt=run.job.attempt, error=error)
         )
+
+    def _has_taken(self) -> bool:
+        try:
+            return bool(self._take(0.0))
+        except StoreConflict:
+            return True  # they are tried again, until their leases are over or whoever stops the worker gives up
 
     def _take(self, wait: float) -> int:
         if self._locked:

@@ -15,7 +15,7 @@ from boxengine.adapters.memory.jobs import MemoryJobs
 from boxengine.domain.jobs import Beat, JobBox, JobState, Succeeded
 from boxengine.engine.jobs.batch_handler import BatchHandler
 from boxengine.engine.jobs.handle import Job
-from boxengine.errors import InvalidItem, JobLost, JobRetry, JobTimeout, StoreUnavailable
+from boxengine.errors import InvalidItem, JobLost, JobRetry, JobTimeout, StoreConflict, StoreUnavailable
 from boxengine.ports.jobs import JobEnded, JobFilter
 from tests.unit.jobs.crew import BOX, Crew
 from tests.unit.test_json_values import nested
@@ -790,6 +790,23 @@ def test_what_has_ended_is_recorded_when_the_worker_stops() -> None:
     crew.claimer.stop()
     crew.recorder.finish()
     assert (crew.row().status, crew.row().result) == (JobState.SUCCEEDED, "done")
+
+
+def test_a_worker_that_stops_tries_a_locked_table_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = Crew(lambda job: "done")
+    crew.create()
+    crew.claimer.turn()
+    crew.runner.turn()
+    record, refusals = crew.jobs.record, [StoreConflict("somebody has locked the table")] * 2
+
+    def refusing(*arguments: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return record(*arguments)
+
+    monkeypatch.setattr(crew.jobs, "record", refusing)
+    crew.recorder.finish()
+    assert (crew.row().status, crew.ends()) == (JobState.SUCCEEDED, ["succeeded"])
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, crew: Crew, name: str) -> list[int]:
