@@ -14,7 +14,10 @@ from boxengine.domain.words import plural
 from boxengine.errors import BadUsage
 
 if TYPE_CHECKING:
+    from boxengine.adapters.sql.delivering.store import SqlStore
+    from boxengine.adapters.sql.making.schema import Finding
     from boxengine.app.boxes import Boxes
+    from boxengine.domain.box import Box
     from boxengine.domain.jobs import JobBox
 
 cli = typer.Typer(help="Make, verify or print the tables of all boxes.", no_args_is_help=True)
@@ -71,9 +74,8 @@ def check(
         findings += job_schema.check(store.engine, *_jobs(boxes, box))
         broken = {finding.box for finding in findings if finding.severity == "error"}
         for each in wanted:
-            stranded = None if each.name in broken else store.stranded(each)
-            if stranded is not None:
-                findings.append(schema.Finding(each.name, "error", stranded))
+            if each.name not in broken:
+                findings += schema.unless_locked(each, lambda each=each: _stranded(store, each))  # type: ignore[misc] # bound now
         slowing = SqlCheckup(store, now=SystemClock().now).decay(wanted)
     finally:
         store.close()
@@ -88,6 +90,13 @@ def check(
             output().print(f"{plural(len(wanted) + len(_jobs(boxes, box)[0]), 'box')}, all in order")
     if any(finding.severity == "error" for finding in findings):
         raise typer.Exit(1)
+
+
+def _stranded(store: SqlStore, box: Box) -> list[Finding]:
+    from boxengine.adapters.sql.making import schema  # noqa: PLC0415 - see Globals.boxes
+
+    told = store.stranded(box)
+    return [] if told is None else [schema.Finding(box.name, "error", told)]
 
 
 @cli.command("ddl")

@@ -128,6 +128,25 @@ def test_a_locked_table_is_named_and_keeps_no_command_waiting_without_a_limit(
             assert "somebody has locked" in project.errors
 
 
+def test_a_locked_table_is_named_on_mariadb_too(
+    tmp_path: Path, mysql_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("boxengine.adapters.sql.connecting.engine.ROW_LOCK_WAIT", 1)
+    monkeypatch.setattr("boxengine.app.servers.database.PATIENCE", timedelta(seconds=1))
+    jobs = "job_items: {report_job: {tasks: {}}, other_job: {tasks: {}}}"
+    project = Project(tmp_path, database=impatient(mysql_url), redis=redis_url, more=jobs)
+    project.call("db", "create")
+    with project.engine() as engine, locked(engine, "order_outbox_items"):
+        assert "order_outbox_item: table order_outbox_items does not answer: " in project.call("db", "check", expect=1)
+        told = project.call("doctor", expect=1)
+        assert "order_outbox_item: table order_outbox_items does not answer: " in told
+        assert "lacks privileges" not in told
+    with project.engine() as engine, locked(engine, "report_jobs"):
+        told = project.call("doctor", expect=1)
+        assert "report_job: table report_jobs does not answer: " in told
+        assert "other_job: nothing is left lying" in told
+
+
 def test_db_check_warns_of_what_slows_deliveries_down(project: Project) -> None:
     project.call("db", "create")
     project.execute("ALTER TABLE order_outbox_items SET (autovacuum_enabled = off)")

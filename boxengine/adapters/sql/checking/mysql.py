@@ -10,7 +10,8 @@ from sqlalchemy.exc import DBAPIError
 
 from boxengine.adapters.sql.checking import held_back
 from boxengine.adapters.sql.checking.server import AREA, ServerChecks
-from boxengine.adapters.sql.connecting.errors import sentence
+from boxengine.adapters.sql.connecting.errors import CONFLICTS, sentence
+from boxengine.adapters.sql.making import schema
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.ports.people.checkup import Remark
 
@@ -58,11 +59,18 @@ class MySqlChecks(ServerChecks):
             for statement in ("UPDATE {} SET status = status WHERE FALSE", "DELETE FROM {} WHERE FALSE"):
                 self._connection.execute(text(statement.format(table.in_text)))
         except DBAPIError as error:
-            yield Remark(
-                area=AREA,
-                box=table.box.name,
-                text=f"This account lacks privileges on {table.box.table} ({sentence(error.orig or error)}).",
-                advice=f"GRANT SELECT, UPDATE, DELETE ON {table.name} to it.",
-            )
+            yield _unusable(table, error.orig or error)
         finally:
             self._connection.rollback()
+
+
+def _unusable(table: BoxTable, error: BaseException) -> Remark:
+    name, told = table.box.table, sentence(error)
+    if next(iter(error.args), None) in CONFLICTS:
+        said, advice = f"{table.box.name}: table {name} does not answer: {told}.", schema.LOCKED
+    else:
+        said, advice = (
+            f"This account lacks privileges on {name} ({told}).",
+            f"GRANT SELECT, UPDATE, DELETE ON {table.name} to it.",
+        )
+    return Remark(area=AREA, box=table.box.name, text=said, advice=advice)

@@ -12,8 +12,10 @@ from boxengine.adapters.sql.jobs import schema
 from boxengine.adapters.sql.jobs.inspection import SqlJobInspector
 from boxengine.adapters.sql.jobs.moments import ago
 from boxengine.adapters.sql.jobs.store import SqlJobs
+from boxengine.adapters.sql.making.schema import LOCKED
 from boxengine.domain.jobs import JobBox, JobState
 from boxengine.domain.words import plural
+from boxengine.errors import StoreConflict
 from boxengine.ports.people.checkup import Remark
 
 LONG = timedelta(minutes=1)
@@ -43,10 +45,15 @@ class SqlJobCheckup:
         ]
         broken = {each.box for each in findings if each.severity == "error"}
         for box in boxes:
-            if box.name not in broken:
+            if box.name in broken:
+                continue
+            try:
                 found += self._of(box) or [
                     Remark(area="jobs", box=box.name, text=f"{box.name}: nothing is left lying.")
                 ]
+            except StoreConflict as error:
+                text = f"{box.name}: table {box.table} does not answer: {error}."
+                found.append(Remark(area="jobs", box=box.name, text=text, advice=LOCKED))
         return found
 
     def _of(self, box: JobBox) -> list[Remark]:

@@ -34,7 +34,7 @@ from boxengine.errors import SchemaMismatch, StoreConflict
 
 MADE_BY_CREATE = "boxengine db create makes it."
 ADDED_BY_UPGRADE = "boxengine db upgrade adds it."
-_LOCKED = "End the transaction that has locked it, or wait until it is over."
+LOCKED = "End the transaction that has locked it, or wait until it is over."
 _NO_DELIVERY = "Until then, workers deliver nothing of this box."
 
 
@@ -127,7 +127,7 @@ def unless_locked(box: Box | JobBox, look: Callable[[], list[Finding]]) -> list[
     try:
         return look()
     except StoreConflict as error:
-        return [Finding(box.name, "error", f"table {box.table} does not answer: {error}", _LOCKED)]
+        return [Finding(box.name, "error", f"table {box.table} does not answer: {error}", LOCKED)]
 
 
 def _check(engine: Engine, box: Box, models: Sequence[type]) -> list[Finding]:
