@@ -43,7 +43,7 @@ def test_claims_heartbeats_and_ends_give_up_and_go_on_once_it_is_free(shop: Shop
             lambda: store.lag(shop.box),
         ):
             with pytest.raises(StoreConflict):
-                ask()  # type: ignore[no-untyped-call]
+                ask()
     assert store.beat(shop.box, [Beat(job.held)]) == {first: False}
     assert store.record(shop.box, [JobOutcome(job, Succeeded())]) == {first}
     assert [each.id for each in store.claim(shop.box, 1, worker="w")] == [second]
