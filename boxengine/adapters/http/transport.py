@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from boxengine.adapters.cloudevents import STRUCTURED_TYPE, CloudEvents, Format, demand_format
 from boxengine.adapters.http.endpoint import Answer, BrokenOff, Endpoint, NotConnected, NotInTime, Target, method_of
@@ -33,8 +33,14 @@ SHOWN = 200
 """Characters of an answer that go into the reason of a failure."""
 PAUSING = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 """Statuses that say that the receiver did not look at the item."""
+FROM_A_PROXY = PAUSING | {HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT}
+"""Statuses that do not show that the receiver is there: what stands in front of it may have answered."""
 BREAKS = 3
-"""After how many broken connections or 502s in a row an item is treated as the cause: it may crash its receiver."""
+"""After how many broken connections or 502s in a row an item is treated as the cause, if the receiver gave answers between each
+two of them: it may crash its receiver."""
+BREAKS_ALONE = 20
+"""The same without answers in between. Most likely the receiver is away, and probes go on for as long; but an item that crashes
+it and is alone must not be sent for ever. Doubled with each item that was treated so, until the receiver answers."""
 REMEMBERED = 1_000
 """How many items with a broken connection or a 502 are remembered."""
 
@@ -110,8 +116,11 @@ class HttpTransport(Withholding):
         self._now = now
         self._monotonic = monotonic
         self._pause = Pause()
-        self._breaks: dict[str, int] = {}
-        """How often items met a broken connection or a 502, by uuid, oldest first."""
+        self._breaks: dict[str, _Breaks] = {}
+        """By uuid, oldest first."""
+        self._answers = 0
+        """How often the receiver has answered."""
+        self._breaks_alone = BREAKS_ALONE
         self._lock = Lock()
         self._threads = _Threads(concurrency)
         self._behind = False
@@ -210,6 +219,9 @@ class HttpTransport(Withholding):
 
     def _judged(self, item: Item, answer: Answer) -> Result:
         status = answer.status
+        if status not in FROM_A_PROXY:
+            self._answers += 1
+            self._breaks_alone = BREAKS_ALONE
         if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             if self._breaks:
                 self._breaks.pop(item.uuid, None)
@@ -235,10 +247,14 @@ class HttpTransport(Withholding):
     def _broken(self, item: Item, reason: str) -> Failure | Unavailable:
         """A receiver that disappears in mid-request is usually being restarted; but the item itself may have crashed it."""
         with self._lock:
-            times = self._breaks.pop(item.uuid, 0) + 1
-            if times >= BREAKS:
-                return Failure(f"{reason} ({times} times in a row for this item)")
-            self._breaks[item.uuid] = times
+            known = self._breaks.pop(item.uuid, None)
+            breaks = _Breaks(self._answers) if known is None else known.another(self._answers)
+            alone = breaks.times >= self._breaks_alone
+            if alone:
+                self._breaks_alone *= 2
+            if alone or breaks.between >= BREAKS - 1:
+                return Failure(f"{reason} ({breaks.times} times in a row for this item)")
+            self._breaks[item.uuid] = breaks
             if len(self._breaks) > REMEMBERED:
                 del self._breaks[next(iter(self._breaks))]
         return Unavailable(reason)
@@ -269,6 +285,19 @@ def _demand_sendable(content_type: str) -> None:
 def _signer(secret: str | Sequence[str] | None) -> Signer | None:
     secrets = [secret] if isinstance(secret, str) else list(secret or ())
     return Signer(secrets) if secrets else None
+
+
+class _Breaks(NamedTuple):
+    """How often an item met a broken connection or a 502."""
+
+    answers: int
+    """How often the receiver had answered others by then."""
+    times: int = 1
+    between: int = 0
+    """How often the receiver answered others between two of them."""
+
+    def another(self, answers: int) -> _Breaks:
+        return _Breaks(answers, self.times + 1, self.between + (answers > self.answers))
 
 
 class _Course:

@@ -17,14 +17,14 @@ from boxengine.adapters.http.endpoint import ADDRESSES
 from boxengine.adapters.http.guard import Guard
 from boxengine.adapters.http.pause import Pause
 from boxengine.adapters.http.signature import Signer
-from boxengine.adapters.http.transport import HttpTransport
+from boxengine.adapters.http.transport import BREAKS_ALONE, HttpTransport
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.domain.outcome import Failure
 from boxengine.engine.answers import WITHHELD
 from boxengine.errors import Abandoned, BoxError, Unavailable
 from tests.eventually import eventually
 from tests.unit.transports.items import make_item
-from tests.unit.transports.receiver import Receiver, Reply, Request, receiver
+from tests.unit.transports.receiver import Receiver, Reply, Request, accept, receiver
 
 Make = Callable[..., HttpTransport]
 
@@ -358,24 +358,63 @@ def test_followers_of_an_item_whose_receiver_is_away_cost_no_attempt_either(make
     assert len(hook.requests) == 1
 
 
-@pytest.mark.parametrize("answer", [(502, {}, b"no upstream"), None], ids=["502", "connection-broken"])
-def test_an_item_in_whose_middle_the_receiver_goes_away_costs_no_attempt_unless_it_happens_to_it_three_times(
-    make: Make, hook: Receiver, answer: Reply | None
+def goes_away(request: Request) -> Reply:
+    """The receiver behind a proxy (item 1), or without one (item 2), in the middle of these; all others get their answer."""
+    number = json.loads(request.body)["number"]
+    if number == 2:
+        raise ConnectionResetError  # the server closes the connection
+    return (502, {}, b"no upstream") if number == 1 else (200, {}, b"")
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["502", "connection-broken"])
+def test_an_item_in_whose_middle_the_receiver_goes_away_fails_the_third_time_if_others_get_answers_meanwhile(
+    make: Make, hook: Receiver, number: int
 ) -> None:
-    def reply(_request: Request) -> Reply:
-        if answer is None:
-            raise ConnectionResetError  # the server closes the connection
-        return answer
+    hook.reply = goes_away
+    transport, crashing = make(), make_item(number)
+    results = []
+    for innocent in (10, 11, 12):
+        results.append(transport(crashing, crashing.payload))
+        assert transport(make_item(innocent), make_item(innocent).payload) is None
+    assert [type(result) for result in results] == [Unavailable, Unavailable, Failure]
+    assert "3 times in a row for this item" in reason(results[-1])
+    assert isinstance(transport(crashing, crashing.payload), Unavailable), "counted anew"
+
+
+def test_an_answer_that_comes_while_the_receiver_goes_away_does_not_show_that_it_stays(
+    make: Make, hook: Receiver
+) -> None:
+    hook.reply = goes_away
+    transport, item, answered = make(), make_item(1), make_item(10)
+    results = [transport(item, item.payload)]
+    assert transport(answered, answered.payload) is None
+    results += [transport(item, item.payload) for _ in range(2)]
+    assert [type(result) for result in results] == [Unavailable] * 3
+
+
+@pytest.mark.parametrize("meanwhile", [None, 502, 503, 504, 429])
+def test_a_receiver_that_is_away_for_long_costs_hardly_an_attempt(
+    make: Make, hook: Receiver, meanwhile: int | None
+) -> None:
+    def reply(request: Request) -> Reply:
+        if meanwhile is None or request.body == b"first":
+            raise ConnectionResetError
+        return meanwhile, {}, b""  # a proxy's word, which does not show that the receiver is there
 
     hook.reply = reply
-    transport = make()
-    crashing, innocent = make_item(1), make_item(2)
-    assert [type(transport(item, b"")) for item in (crashing, innocent, crashing)] == [Unavailable] * 3
-    assert "3 times in a row for this item" in reason(transport(crashing, b""))
-    hook.reply = lambda _request: (200, {}, b"")
-    assert transport(innocent, b"") is None
-    hook.reply = reply
-    assert [type(transport(innocent, b"")) for _ in range(2)] == [Unavailable] * 2
+    transport, first = make(), make_item(1)
+    results = []
+    for number in range(2 * BREAKS_ALONE):
+        results.append(transport(first, b"first"))
+        if meanwhile is not None:
+            assert isinstance(transport(make_item(10 + number), b"another"), Unavailable | Failure)
+    assert [place for place, result in enumerate(results, 1) if isinstance(result, Failure)] == [BREAKS_ALONE]
+    results = [transport(first, b"first") for _ in range(BREAKS_ALONE)]
+    assert [type(result) for result in results] == [*[Unavailable] * (BREAKS_ALONE - 1), Failure], (
+        "twice as many as before"
+    )
+    hook.reply = accept
+    assert transport(first, b"first") is None
 
 
 @pytest.mark.parametrize("status", [400, 404, 408, 409, 422, 500, 504])

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from boxengine.adapters.http.transport import HttpTransport
-from boxengine.domain.outcome import Failure
 from boxengine.errors import BoxError, Unavailable
 from tests.servers.certificates import Certificate, certify
 from tests.unit.transports.items import make_item
@@ -178,9 +177,7 @@ def test_a_receiver_that_closes_in_the_middle_of_a_body_may_have_the_item(
     with server(serve, host=ADDRESSES[0]) as port, server(serve, host=ADDRESSES[1], port=port):
         transport = make(port, host="hooks.example")
         for _ in range(2):
-            assert "whether it got the request is unknown" in outage(transport(make_item(), LARGE))
-        third = transport(make_item(), LARGE)
-    assert isinstance(third, Failure)
-    assert "EOF occurred in violation of protocol" in third.reason
-    assert "3 times in a row for this item" in third.reason
-    assert len(requests) == 3, "it is not sent to another address once some of it was sent"
+            said = outage(transport(make_item(), LARGE))
+            assert "whether it got the request is unknown" in said
+            assert "EOF occurred in violation of protocol" in said
+    assert len(requests) == 2, "it is not sent to another address once some of it was sent"
