@@ -21,7 +21,7 @@ def retry_after(value: str | None, *, now: datetime) -> float | None:
         return min(float(value), LONGEST)
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -294,6 +294,16 @@ def test_a_receiver_that_says_retry_after_is_not_called_before(make: Make, hook:
     assert len(hook.requests) == 1
 
 
+@pytest.mark.parametrize(
+    "value", ["", "-5", "1.5", "soon", "Thu, 01 Jan 1970 00:00:30 +99999999999999", "1 Jan 99999999999999999999 00:00 GMT"]
+)
+def test_a_retry_after_that_is_not_understood_is_none(make: Make, hook: Receiver, value: str) -> None:
+    hook.reply = lambda _request: (503, {"Retry-After": value}, b"")
+    result = make()(make_item(), b"")
+    assert isinstance(result, Unavailable)
+    assert result.retry_after is None
+
+
 def test_a_pause_ends_and_is_never_made_shorter() -> None:
     clock = [100.0]
     pause = Pause(lambda: clock[0])
