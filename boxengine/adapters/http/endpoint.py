@@ -149,6 +149,7 @@ class Endpoint:
                 return self._exchange(self._pool(address), body, headers)
             except (known.NewConnectionError, known.ConnectTimeoutError, known.ClosedPoolError, NotConnected) as error:
                 refused = error
+                self._guard.failed(address)
             except known.ReadTimeoutError as error:
                 raise NotInTime(f"{type(error).__name__}: {error}") from error
             except known.HTTPError as error:

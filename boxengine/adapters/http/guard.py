@@ -45,6 +45,9 @@ GLOBAL_V6 = IPv6Network("2000::/3")
 NAT64 = IPv6Network("64:ff9b::/96")
 REMEMBERED = 30.0
 """Seconds for which a name's addresses are kept."""
+LAST_FOR = 300.0
+"""Seconds for which an address without a connection comes after the others. Where packets to it are dropped, as in many
+networks without IPv6, each try takes the whole timeout."""
 
 
 class AddressRefused(Exception):
@@ -112,6 +115,8 @@ class Guard:
         self._allow_private = allow_private
         self._lock = Lock()
         self._known: Known | None = None
+        self._failed: dict[str, float] = {}
+        """Addresses without a connection, and until when they come last (monotonic seconds)."""
 
     def addresses(self) -> Sequence[str]:
         """At least one address.
@@ -123,12 +128,19 @@ class Guard:
             now = time.monotonic()
             if self._known is None or now >= self._known.until:
                 self._known = Known(self._checked(resolve(self._host, self._port)), now + REMEMBERED)
-            return self._known.addresses
+                self._failed = {address: until for address, until in self._failed.items() if now < until}
+            return tuple(sorted(self._known.addresses, key=self._failed.__contains__))
+
+    def failed(self, address: str) -> None:
+        """There was no connection to this address: the others are tried before it for a while."""
+        with self._lock:
+            self._failed[address] = time.monotonic() + LAST_FOR
 
     def forget(self) -> None:
         """Makes the next call resolve the name again, because its addresses did not answer."""
         with self._lock:
             self._known = None
+            self._failed.clear()
 
     def _checked(self, found: Sequence[str]) -> tuple[str, ...]:
         allowed = tuple(found if self._allow_private else filter(is_public, found))

@@ -295,7 +295,8 @@ def test_a_receiver_that_says_retry_after_is_not_called_before(make: Make, hook:
 
 
 @pytest.mark.parametrize(
-    "value", ["", "-5", "1.5", "soon", "Thu, 01 Jan 1970 00:00:30 +99999999999999", "1 Jan 99999999999999999999 00:00 GMT"]
+    "value",
+    ["", "-5", "1.5", "soon", "Thu, 01 Jan 1970 00:00:30 +99999999999999", "1 Jan 99999999999999999999 00:00 GMT"],
 )
 def test_a_retry_after_that_is_not_understood_is_none(make: Make, hook: Receiver, value: str) -> None:
     hook.reply = lambda _request: (503, {"Retry-After": value}, b"")

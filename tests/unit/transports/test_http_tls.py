@@ -165,6 +165,20 @@ def test_the_next_address_is_tried_if_tls_takes_too_long_at_the_first(
 
 
 @pytest.mark.usefixtures("two_addresses")
+def test_an_address_without_a_connection_is_tried_again_only_after_the_others(
+    make: Callable[..., HttpTransport], trusted: Certificate
+) -> None:
+    tried: list[socket.socket] = []
+    with server(tried.append, host=ADDRESSES[0]) as port:
+        transport = make(port, host="hooks.example")
+        with server(over_tls(trusted, accept), host=ADDRESSES[1], port=port):
+            assert [transport(make_item(number), b"") for number in range(3)] == [None] * 3
+            assert len(tried) == 1
+        outage(transport(make_item(), b""))
+        assert len(tried) == 2
+
+
+@pytest.mark.usefixtures("two_addresses")
 def test_a_receiver_that_closes_in_the_middle_of_a_body_may_have_the_item(
     make: Callable[..., HttpTransport], trusted: Certificate
 ) -> None:
