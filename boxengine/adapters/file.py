@@ -19,7 +19,7 @@ from typing import Any
 from boxengine.adapters.serializers import to_json
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
-from boxengine.errors import BoxError
+from boxengine.errors import BoxError, Unavailable
 
 _BEGINNING = b'{"id":'
 """Of each line."""
@@ -33,6 +33,7 @@ class FileTransport:
     Threads share one handle; processes may append to the same file, because a batch is one write to a handle opened
     for appending, under the file's lock. A file that was moved away (log rotation) is opened anew. A batch that could
     not be written whole is taken back, so that no reader finds half a line; the next batch takes back what a killed process left.
+    A disk that is full, or a path that cannot be written, costs no attempt.
 
     Args:
         path: the file; it and its folders are made at the first delivery.
@@ -66,8 +67,11 @@ class FileTransport:
             except (TypeError, ValueError) as error:
                 results[index] = Failure(f"cannot be written as JSON: {error}")
         if lines:
-            with self._lock:
-                self._append(b"".join(lines))
+            try:
+                with self._lock:
+                    self._append(b"".join(lines))
+            except OSError as error:
+                raise Unavailable(f"file: {self._path} cannot be written: {error.strerror}") from error
         return results
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from boxengine.adapters.file import FileTransport
 from boxengine.domain.outcome import Failure
+from boxengine.errors import Unavailable
 from tests.unit.transports.items import make_item
 
 
@@ -90,10 +91,19 @@ def test_a_batch_that_the_disk_refused_leaves_no_trace(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", refuse)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(Unavailable, match=f"^file: {path} cannot be written: No space left on device$"):
             transport.call_batch([make_item(2), make_item(3)])
     transport(make_item(4), b"four")
     assert [record["id"] for record in records(path)] == [1, 4]
+
+
+def test_a_path_that_cannot_be_opened_is_no_items_fault(path: Path) -> None:
+    path.mkdir(parents=True)
+    transport = FileTransport(path=path)
+    with pytest.raises(Unavailable, match=f"^file: {path} cannot be written: Is a directory$"):
+        transport(make_item(1), b"one")
+    path.rmdir()
+    assert transport(make_item(1), b"one") is None
 
 
 @pytest.mark.parametrize("left", [b'{"id":2,"uuid":"' + b"x" * 200_000, b'{"i'], ids=["long", "short"])
