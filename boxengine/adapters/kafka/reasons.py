@@ -47,16 +47,26 @@ REASONS: Mapping[str, str] = {
     "_FENCED": FENCED,
     "PRODUCER_FENCED": FENCED,
     "INVALID_PRODUCER_EPOCH": FENCED,
+    "INVALID_TIMESTAMP": (
+        "the broker refuses the timestamp: see options.timestamp and message.timestamp.before.max.ms and .after.max.ms"
+    ),
     "INVALID_RECORD": "the broker refuses the record: a compacted topic needs a key",
     "NOT_ENOUGH_REPLICAS": "too few replicas in sync: see min.insync.replicas",
     "NOT_ENOUGH_REPLICAS_AFTER_APPEND": "too few replicas in sync: see min.insync.replicas; the broker may have it",
 }
 UNKNOWN_PARTITION = "_UNKNOWN_PARTITION"
-REFUSED_TOGETHER = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "_INVALID_DIFFERENT_RECORD"})
+REFUSED_TOGETHER = frozenset(
+    {
+        "INVALID_RECORD",
+        "INVALID_TIMESTAMP",
+        "MSG_SIZE_TOO_LARGE",
+        "RECORD_LIST_TOO_LARGE",
+        "_INVALID_DIFFERENT_RECORD",
+    }
+)
 """Errors that a broker reports for a whole record batch, guilty and innocent messages alike."""
 
 ITEM_FAULTS = REFUSED_TOGETHER | {
-    "RECORD_LIST_TOO_LARGE",
     "TOPIC_AUTHORIZATION_FAILED",
     "TOPIC_EXCEPTION",
     "UNKNOWN_TOPIC_OR_PART",

@@ -144,6 +144,21 @@ def test_a_message_over_the_topics_limit_fails_alone_and_says_so(make: Make, opt
     assert "message too large: see message.max.bytes of the producer and max.message.bytes" in results[1].reason
 
 
+@TRANSACTIONAL
+def test_a_timestamp_that_the_broker_refuses_fails_its_own_item_and_says_so(
+    make: Make, options: dict[str, Any]
+) -> None:
+    transport = make("open", config={"linger.ms": 20}, **options)
+    far = {"timestamp": "2999-12-31T00:00:00Z"}  # by default a broker takes one hour ahead
+    results = transport.call_batch([make_item(n, options=far if n == 2 else None) for n in (1, 2, 3)])
+    assert results[0] is results[2] is None
+    assert isinstance(results[1], Failure)
+    assert (
+        "the broker refuses the timestamp: see options.timestamp and message.timestamp.before.max.ms"
+        in results[1].reason
+    )
+
+
 @pytest.mark.parametrize("told", [True, False], ids=["limit-known", "limit-unknown"])
 def test_of_six_boxes_that_share_a_producer_one_oversized_message_fails_and_no_other(
     guarded: GuardedKafka, told: bool
