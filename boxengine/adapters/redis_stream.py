@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis import Redis
 from redis.backoff import NoBackoff
-from redis.exceptions import ClusterDownError, DataError, OutOfMemoryError, ReadOnlyError, RedisError, TryAgainError
+from redis.exceptions import (
+    ClusterDownError,
+    DataError,
+    ExecAbortError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    TryAgainError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeout
 from redis.retry import Retry
@@ -27,7 +36,7 @@ TIMEOUT = 10.0
 """Seconds."""
 Result = Failure | Unavailable | None
 
-_OF_THE_SERVER = (ReadOnlyError, OutOfMemoryError, ClusterDownError, TryAgainError)
+_OF_THE_SERVER = (ReadOnlyError, OutOfMemoryError, ClusterDownError, TryAgainError, ExecAbortError)
 """Refusals that say nothing about the entry, by redis-py's classes: MASTERDOWN is a CLUSTERDOWN there, LOADING an outage."""
 _CODES_OF_THE_SERVER = frozenset({"BUSY", "MISCONF", "NOREPLICAS"})
 """More of them, which have no class."""
@@ -83,28 +92,26 @@ class RedisStreamTransport:
 
     def call_batch(self, items: Sequence[Item]) -> list[Result]:
         results: list[Result] = [None] * len(items)
-        sent: list[int] = []
-        with self._redis.pipeline(transaction=False) as pipeline:
-            for index, item in enumerate(items):
-                try:
-                    name, fields = self._entry(item)
-                except Unavailable as outage:
-                    # What comes after it could overtake it.
-                    results[index:] = [outage] * (len(items) - index)
-                    break
-                except BaseException as error:  # a user's serializer may raise anything, and only this item fails
-                    if ends_the_worker(error):
-                        raise
-                    results[index] = Failure(f"redis_stream: the entry could not be built: {reason_of(error)}")
-                    continue
-                pipeline.xadd(name, fields, maxlen=self._maxlen, approximate=self._approximate)
-                sent.append(index)
-            answers = self._answers(pipeline, len(sent))
-        for index, answer in zip(sent, answers, strict=True):
+        entries: dict[str, list[_Entry]] = {}
+        for index, item in enumerate(items):
+            try:
+                stream, fields = self._entry(item)
+            except Unavailable as outage:
+                # What comes after it could overtake it.
+                results[index:] = [outage] * (len(items) - index)
+                break
+            except BaseException as error:  # a user's serializer may raise anything, and only this item fails
+                if ends_the_worker(error):
+                    raise
+                results[index] = Failure(f"redis_stream: the entry could not be built: {reason_of(error)}")
+                continue
+            entries.setdefault(stream, []).append(_Entry(index, item.event_key, fields))
+        answers = self._added(entries)
+        for index, answer in answers.items():
             if isinstance(answer, Exception):
                 reason = f"redis_stream: {type(answer).__name__}: {answer}"
                 results[index] = Unavailable(reason) if _is_of_the_server(answer) else Failure(reason)
-        if any(isinstance(answer, ReadOnlyError) for answer in answers):
+        if any(isinstance(answer, ReadOnlyError) for answer in answers.values()):
             # After a failover, the name leads to another server; a kept connection never would.
             self._redis.connection_pool.disconnect(inuse_connections=False)
         return results
@@ -125,17 +132,70 @@ class RedisStreamTransport:
             "payload": payload or b"",
         }
 
-    def _answers(self, pipeline: Any, count: int) -> Sequence[Any]:
-        # Where the connection broke, which entries Redis has added is unknown, so all are tried again.
-        try:
-            return pipeline.execute(raise_on_error=False)  # type: ignore[no-any-return] # redis-py leaves it open
-        except (RedisConnectionError, RedisTimeout) as error:
-            raise Unavailable(f"redis_stream: {type(error).__name__}: {error}") from error
-        except DataError:
-            # A serializer returned something else than bytes. Nothing was sent yet: the engine finds the item by halving.
-            raise
-        except RedisError as error:
-            return [error] * count
+    def _added(self, entries: Mapping[str, Sequence[_Entry]]) -> dict[int, Any]:
+        """Adds all entries in one round trip; returns Redis's answers, by the item's place."""
+        with self._redis.pipeline(transaction=False) as pipeline:
+            for stream, each in entries.items():
+                with _in_one_go(pipeline, each):
+                    for entry in each:
+                        pipeline.xadd(stream, entry.fields, maxlen=self._maxlen, approximate=self._approximate)
+            try:
+                answers = iter(pipeline.execute(raise_on_error=False))
+            except (RedisConnectionError, RedisTimeout) as error:
+                # Which entries Redis has added is unknown, so all are tried again.
+                raise Unavailable(f"redis_stream: {type(error).__name__}: {error}") from error
+            except DataError:
+                # A serializer returned something else than bytes. Nothing was sent yet: the engine finds the item by halving.
+                raise
+            except RedisError as error:
+                return {entry.place: error for each in entries.values() for entry in each}
+        return {
+            entry.place: answer
+            for each in entries.values()
+            for entry, answer in zip(each, _answers(answers, each), strict=True)
+        }
+
+
+class _Entry(NamedTuple):
+    """What is added for one item."""
+
+    place: int
+    """The item's place in the batch."""
+    key: str
+    fields: dict[Any, Any]
+
+
+def _repeat(entries: Sequence[_Entry]) -> bool:
+    """Whether several of one stream's entries are of one key."""
+    return len({entry.key for entry in entries}) < len(entries)
+
+
+@contextmanager
+def _in_one_go(pipeline: Any, entries: Sequence[_Entry]) -> Iterator[None]:
+    """Adds all of one stream's entries or none, if an entry could overtake one of its key.
+
+    A server that takes no entries, such as one whose memory is full, may take them again in the middle of a batch.
+    """
+    if not _repeat(entries):
+        yield
+        return
+    pipeline.execute_command("MULTI")
+    yield
+    pipeline.execute_command("EXEC")
+
+
+def _answers(answers: Iterator[Any], entries: Sequence[_Entry]) -> Sequence[Any]:
+    """The next answers: one for each of one stream's entries."""
+    if not _repeat(entries):
+        return [next(answers) for _ in entries]
+    begun, queued, ended = next(answers), [next(answers) for _ in entries], next(answers)
+    if isinstance(begun, Exception):
+        # The account may not use MULTI: each entry was added by itself.
+        return queued
+    if isinstance(ended, Exception):
+        refusal = next((answer for answer in queued if isinstance(answer, Exception)), ended)
+        return [refusal] * len(entries)
+    return ended  # type: ignore[no-any-return] # redis-py leaves it open
 
 
 def _demand_length(maxlen: int | None) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from redis import Redis
+from redis.connection import AbstractConnection
 from redis.exceptions import DataError
 
 from boxengine.adapters.redis_stream import RedisStreamTransport
@@ -160,6 +161,53 @@ def test_a_server_that_takes_no_entries_at_the_moment_costs_no_attempt(
         results = transport.call_batch([make_item(2), make_item(3)])
     assert [type(result) for result in results] == [Unavailable, Unavailable]
     assert words in str(results[0])
+
+
+@pytest.mark.parametrize("allowed", ["+@all", "+@all -multi"], ids=["MULTI", "no-MULTI"])
+def test_a_batch_is_added_in_one_go_unless_the_account_may_not(
+    make: Make, own_redis: EmbeddedValkey, allowed: str
+) -> None:
+    with Redis.from_url(own_redis.url()) as client:
+        client.acl_setuser("shop", enabled=True, nopass=True, keys=["*"], commands=allowed.split())
+        url = own_redis.url().replace("redis://", "redis://shop:x@")
+        items = [make_item(number, event_key="one") for number in range(1, 4)]
+        assert make(url=url).call_batch(items) == [None] * 3
+        assert [fields[b"uuid"].decode() for fields in entries(client)] == [item.uuid for item in items]
+
+
+def test_no_item_overtakes_one_of_its_key_that_the_server_did_not_take(
+    make: Make, own_redis: EmbeddedValkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = make(url=own_redis.url())
+    items = [make_item(number, event_key=f"key-{number % 3}", payload=b"x" * 10_000) for number in range(1, 21)]
+    send = AbstractConnection.send_packed_command
+    with Redis.from_url(own_redis.url()) as client:
+
+        def memory_becomes_free_meanwhile(connection: Any, command: Any, check_health: bool = True) -> None:
+            if len(command) < len(items):
+                return send(connection, command, check_health)
+            send(connection, command[: len(command) // 2], check_health)
+            eventually(lambda: client.info("errorstats").get("errorstat_OOM"))
+            client.config_set("maxmemory", 0)
+            return send(connection, command[len(command) // 2 :], check_health)
+
+        client.config_set("maxmemory", 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(AbstractConnection, "send_packed_command", memory_becomes_free_meanwhile)
+            results = transport.call_batch(items)
+        assert [type(result) for result in results] == [Unavailable] * len(items)
+        assert "OutOfMemoryError" in str(results[-1])
+        assert transport.call_batch(items) == [None] * len(items)
+        assert [fields[b"uuid"].decode() for fields in entries(client)] == [item.uuid for item in items]
+
+
+def test_an_entry_that_redis_refuses_fails_alone_among_those_of_its_key(make: Make, redis: Redis) -> None:
+    redis.xadd("orders", {"a": "b"}, id="18446744073709551615-18446744073709551614")  # leaves room for one more
+    items = [make_item(number, event_key="one") for number in range(1, 4)]
+    first, second, third = make().call_batch(items)
+    assert first is None
+    assert isinstance(second, Failure)
+    assert isinstance(third, Failure)
 
 
 def test_a_cluster_without_the_slot_costs_no_attempt(make: Make, tmp_path: Path) -> None:
