@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from boxengine.engine.awaiting.visit import Visit
@@ -25,6 +26,8 @@ class EventLoop:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+        """Set once the loop in use is to end."""
 
     def run(self, function: Callable[..., Awaitable[Any]], *arguments: Any, name: str) -> Any:
         """Awaits ``function(*arguments)`` on the loop, in the caller's context; returns or raises what it does."""
@@ -48,9 +51,11 @@ class EventLoop:
         """Ends the remaining tasks and the thread. A second call is harmless; a later coroutine starts a new loop."""
         with self._lock:
             loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
+            closing, self._closing = self._closing, threading.Event()
         if loop is None or thread is None:
             return
         asyncio.run_coroutine_threadsafe(_end_all(), loop).result()
+        closing.set()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
@@ -59,21 +64,18 @@ class EventLoop:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=_serve, args=[self._loop], name=NAME, daemon=True)
+                self._thread = threading.Thread(target=_serve, args=[self._loop, self._closing], name=NAME, daemon=True)
                 self._thread.start()
             return self._loop
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
+def _serve(loop: asyncio.AbstractEventLoop, closing: threading.Event) -> None:
     asyncio.set_event_loop(loop)
-    stopped = False
-    while not stopped:
-        try:
+    while not closing.is_set():
+        # Other transports still need the loop if one stops it, or leaves a task behind that raises one of these two: asyncio
+        # re-raises them.
+        with suppress(SystemExit, KeyboardInterrupt):
             loop.run_forever()
-            stopped = True
-        except (SystemExit, KeyboardInterrupt):
-            # asyncio re-raises these two from tasks that a transport left behind. Other transports still need the loop.
-            continue
 
 
 async def _end_all() -> None:

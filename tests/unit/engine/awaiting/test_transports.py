@@ -518,3 +518,16 @@ def test_a_task_that_is_left_behind_and_exits_does_not_end_the_loop(bench: Async
     bench.deliver(spec(Async()))
     assert bench.row(second).status == Status.DELIVERED
     assert [type(task.exception()) for task in left] == [SystemExit]
+
+
+def test_a_call_that_stops_the_event_loop_does_not_stop_the_worker(bench: AsyncBench) -> None:
+    async def stops(item: Item) -> None:
+        if item.event_key == "stop":
+            asyncio.get_running_loop().stop()
+        await asyncio.sleep(0)
+
+    stopping = bench.insert("stop")
+    bench.deliver(spec(Async(stops)))
+    others = bench.insert(*range(5))
+    bench.deliver(spec(Async(stops)))
+    assert [bench.row(number).status for number in (*stopping, *others)] == [Status.DELIVERED] * 6
