@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -152,6 +153,8 @@ class Lanes:
                 self.stopped = True  # the others would fail in the same way
             elif _stays_pending(result):
                 return
+            elif not self.stopped:
+                await _end_own_cancellation()
 
     async def _one(self, item: Item) -> Result:
         limit = self._limits.one_call()
@@ -174,6 +177,20 @@ class Lanes:
         if isinstance(error, asyncio.CancelledError) and self._cut:
             return Failure(self._limits.cut_off())
         return Raised(error)
+
+
+async def _end_own_cancellation() -> None:
+    """Takes the cancellation that a call asked of its own task and left behind: it would strike the next call, an innocent one.
+
+    Clients' time limits may do so that run out in the very moment in which the call ends.
+    """
+    task = asyncio.current_task()
+    if task is None or not task.cancelling():
+        return
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)
+    while task.uncancel():
+        pass
 
 
 def _stays_pending(result: Result) -> bool:

@@ -49,6 +49,20 @@ async def gives_itself_up(_item: Item) -> None:
     task.cancel()
 
 
+def test_a_call_that_cancels_its_own_task_does_not_cancel_the_next_one_of_its_key() -> None:
+    sent = 0
+
+    async def call(item: Item) -> None:
+        nonlocal sent
+        sent += 1
+        await (gives_itself_up(item) if sent == 1 else asyncio.sleep(0))
+
+    async def main() -> Sequence[Any]:
+        return await lanes(call, asyncio.Semaphore(PLACES), keys=[1, 1, 1]).run()
+
+    assert asyncio.run(main()) == [None] * 3
+
+
 @pytest.mark.parametrize("call", [well, out_of_reach, crashes, hangs, gives_itself_up])
 def test_every_place_at_the_gate_comes_back(call: Call) -> None:
     async def main() -> None:
