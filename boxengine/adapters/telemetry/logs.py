@@ -17,6 +17,7 @@ from boxengine.adapters.telemetry.background import BackgroundHandler
 from boxengine.adapters.telemetry.tags import STANDARD, TagFilter, safe
 from boxengine.domain.item import rfc3339
 from boxengine.domain.masking import masked, masked_text
+from boxengine.engine.attempt import text_of
 
 Format = Literal["auto", "json", "text"]
 logger = logging.getLogger(__name__)
@@ -103,7 +104,7 @@ class JsonFormatter(logging.Formatter):
             **{name: _tag(name, value) for name, value in _extra(record).items()},
         }
         if record.exc_info and record.exc_info[0]:
-            fields["error"] = _shown(f"{record.exc_info[0].__name__}: {record.exc_info[1]}")
+            fields["error"] = _shown(f"{record.exc_info[0].__name__}: {text_of(record.exc_info[1])}")
             fields["traceback"] = _shown(self.formatException(record.exc_info), LONGEST_TRACEBACK)
         return json.dumps(fields, ensure_ascii=False)
 
@@ -154,7 +155,7 @@ def report(error: BaseException | str, /, **context: Any) -> None:
     tags = {safe(name): value for name, value in context.items()}
     if isinstance(error, BaseException):
         trail = (type(error), error, error.__traceback__)
-        logger.error("%s: %s", type(error).__name__, error, exc_info=trail, extra=tags)
+        logger.error("%s: %s", type(error).__name__, text_of(error), exc_info=trail, extra=tags)
     else:
         logger.error("%s", error, extra=tags)
 

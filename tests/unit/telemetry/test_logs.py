@@ -293,6 +293,19 @@ def test_a_circuit_that_opens_or_closes_is_said() -> None:
     ]
 
 
+@pytest.mark.parametrize("raised", [ValueError, SystemExit])
+@pytest.mark.parametrize("chosen", ["json", "text"])
+def test_an_error_whose_text_cannot_be_had_is_logged_all_the_same(chosen: Format, raised: type[BaseException]) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise raised
+
+    stream = io.StringIO()
+    logs.configure(format=chosen, stream=stream)
+    logs.report(Mute(), box="order")
+    assert f"Mute: (says nothing: {raised.__name__})" in stream.getvalue()
+
+
 def test_the_default_error_tracker_logs_errors_and_messages_with_their_context() -> None:
     stream = io.StringIO()
     logs.configure(format="json", stream=stream)
