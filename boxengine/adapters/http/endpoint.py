@@ -37,6 +37,10 @@ class BrokenOff(NoAnswer):
     """The connection broke before an answer. Whether the receiver got the request is unknown."""
 
 
+class Stale(NoAnswer):
+    """A kept connection broke before an answer: most likely the receiver was closing it already."""
+
+
 class NotInTime(NoAnswer):
     """The receiver is silent although, as far as is known, it has the request."""
 
@@ -143,13 +147,20 @@ class Endpoint:
             ValueError: a header that cannot be sent.
         """
         refused: Exception | None = None
+        stale: Stale | None = None
         known = self._urllib3.exceptions
         for address in self._guard.addresses():
             try:
-                return self._exchange(self._pool(address), body, headers)
+                try:
+                    return self._exchange(self._pool(address), body, headers)
+                except Stale as error:
+                    stale = error
+                    return self._exchange_anew(address, body, headers)
             except (known.NewConnectionError, known.ConnectTimeoutError, known.ClosedPoolError, NotConnected) as error:
                 refused = error
                 self._guard.failed(address)
+                if stale is not None:
+                    raise BrokenOff(str(stale)) from error
             except known.ReadTimeoutError as error:
                 raise NotInTime(f"{type(error).__name__}: {error}") from error
             except known.HTTPError as error:
@@ -189,6 +200,14 @@ class Endpoint:
             body = b""
         return Answer(response.status, response.reason or "", response.headers, body)
 
+    def _exchange_anew(self, address: str, body: bytes | None, headers: Mapping[str, str | bytes]) -> Answer:
+        """The same over a connection of its own: other kept ones may be as stale."""
+        pool = self._connect(address)
+        try:
+            return self._exchange(pool, body, headers)
+        finally:
+            pool.close()
+
     def _read(self, response: Any, deadline: float) -> bytes:
         """The beginning of the answer. The status is already known, so a failure here costs only the connection."""
         body = b""
@@ -216,10 +235,11 @@ class Endpoint:
 
     def _connect(self, address: str) -> Any:
         options: dict[str, Any] = {"maxsize": self._connections, "timeout": self._timeout}
+        plain, tls = _pools()
         if not self._secure:
-            return self._urllib3.HTTPConnectionPool(address, self._port, **options)
+            return plain(address, self._port, **options)
         # The certificate is checked against the name in the URL, not against the address that was checked.
-        return _tls_pool()(
+        return tls(
             address,
             self._port,
             server_hostname=self.host,
@@ -240,15 +260,26 @@ def _demand_certificates(ca_file: str) -> None:
 
 
 @cache
-def _tls_pool() -> Any:
-    """A class of pools whose connections raise ``NotConnected`` if TLS is not there in time or fails.
+def _pools() -> tuple[Any, Any]:
+    """Classes of pools, without and with TLS, whose connections raise ``Stale`` and ``NotConnected``.
 
-    urllib3 raises the same errors for that as for a connection that breaks, or stays silent, after a request was sent.
+    urllib3 raises the same errors for a kept connection that the receiver closes, and for TLS that is not there in time or fails,
+    as for a new connection that breaks, or stays silent, after a request was sent.
     """
-    from urllib3 import HTTPSConnectionPool, exceptions  # noqa: PLC0415 - as in Endpoint
+    from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, exceptions  # noqa: PLC0415 - as in Endpoint
     from urllib3.util.ssl_match_hostname import CertificateError  # noqa: PLC0415
 
-    class TlsPool(HTTPSConnectionPool):
+    class PlainPool(HTTPConnectionPool):
+        def _make_request(self, conn: Any, *arguments: Any, **options: Any) -> Any:
+            kept = not conn.is_closed
+            try:
+                return super()._make_request(conn, *arguments, **options)
+            except ConnectionError as error:
+                if not kept:
+                    raise
+                raise Stale(f"{type(error).__name__}: {error}") from error
+
+    class TlsPool(PlainPool, HTTPSConnectionPool):
         def _validate_conn(self, conn: Any) -> None:
             """Connects; urllib3 calls it before it sends anything."""
             try:
@@ -258,7 +289,7 @@ def _tls_pool() -> Any:
             except (OSError, exceptions.HTTPError, CertificateError) as error:
                 raise NotConnected(f"TLS: {error}") from error
 
-    return TlsPool
+    return PlainPool, TlsPool
 
 
 def _ends_where_it_says(response: Any) -> bool:

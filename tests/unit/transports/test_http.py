@@ -369,6 +369,66 @@ def test_followers_of_an_item_whose_receiver_is_away_cost_no_attempt_either(make
     assert len(hook.requests) == 1
 
 
+@contextmanager
+def raw_receiver(serve: Callable[[socket.socket], None]) -> Iterator[int]:
+    """Hands over one connection after the other, and then closes it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept_all() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    serve(connection)
+
+        thread = Thread(target=accept_all)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(30)
+
+
+def test_a_kept_connection_that_the_receiver_closes_meanwhile_costs_nothing(make: Make) -> None:
+    bodies: list[bytes] = []
+
+    def serve(connection: socket.socket) -> None:
+        request = b""
+        while request.endswith(b"\r\n\r\n") or b"\r\n\r\n" not in request:
+            request += connection.recv(65_536)
+        bodies.append(request.rpartition(b"\n")[2])
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        connection.recv(65_536)  # the next request, while the connection is being closed
+
+    with raw_receiver(serve) as port:
+        transport = make(url=f"http://127.0.0.1:{port}/", serializer="bytes")
+        assert [transport(make_item(number), b"%d" % number) for number in range(1, 6)] == [None] * 5
+        transport.close()
+    assert bodies == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_receiver_that_ends_in_the_middle_of_a_request_may_have_it_on_a_kept_connection_too(make: Make) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        transport = make(url=f"http://127.0.0.1:{listener.getsockname()[1]}/")
+
+        def end_with_the_second() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                connection.recv(65_536)
+                listener.close()
+
+        thread = Thread(target=end_with_the_second)
+        thread.start()
+        assert transport(make_item(1), b"") is None
+        assert "whether it got the request is unknown" in outage(transport(make_item(2), b""))
+        thread.join(30)
+
+
 def goes_away(request: Request) -> Reply:
     """The receiver behind a proxy (item 1), or without one (item 2), in the middle of these; all others get their answer."""
     number = json.loads(request.body)["number"]
