@@ -33,6 +33,16 @@ class LogTransport:
         yield "level", partial(_number_of, arguments.get("level", "info"))
 
     def __call__(self, item: Item, payload: Any) -> None:
+        self._demand_a_reader()
+        self._write(item, payload)
+
+    def call_batch(self, items: Sequence[Item]) -> list[None]:
+        self._demand_a_reader()
+        for item in items:
+            self._write(item, item.payload)
+        return [None] * len(items)
+
+    def _write(self, item: Item, payload: Any) -> None:
         if not self._logger.isEnabledFor(self._level):
             return
         self._logger.log(
@@ -47,21 +57,13 @@ class LogTransport:
             self._shown(payload),
         )
 
-    def call_batch(self, items: Sequence[Item]) -> list[None]:
-        if self._clogged():
-            raise Unavailable("the log cannot be written at the moment, or nobody reads it")
-        for item in items:
-            self(item, item.payload)
-        return [None] * len(items)
-
-    def _clogged(self) -> bool:
-        """Whether lines would be dropped, which here are deliveries."""
+    def _demand_a_reader(self) -> None:
+        """Otherwise lines would be dropped, which here are deliveries."""
         logger: logging.Logger | None = self._logger
         while logger is not None:
             if any(isinstance(handler, BackgroundHandler) and handler.clogged for handler in logger.handlers):
-                return True
+                raise Unavailable("the log cannot be written at the moment, or nobody reads it")
             logger = logger.parent if logger.propagate else None
-        return False
 
     def _shown(self, payload: Any) -> str:
         if self._payload_limit <= 0:

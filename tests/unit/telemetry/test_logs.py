@@ -402,7 +402,10 @@ def test_a_reader_that_has_gone_disturbs_nobody() -> None:
     os.close(start)
 
 
-def test_the_log_transport_delivers_nothing_that_nobody_reads(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("whole", [True, False], ids=["in-batches", "one-by-one"])
+def test_the_log_transport_delivers_nothing_that_nobody_reads(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
     monkeypatch.setattr(background, "MOST_WAITING", 200_000)
     transport = LogTransport(logger="boxengine.test.delivered", payload_limit=0)
     logging.getLogger("boxengine.test.delivered").addHandler(reader.handler)
@@ -410,7 +413,10 @@ def test_the_log_transport_delivers_nothing_that_nobody_reads(reader: Reader, mo
 
     def deliver() -> None:
         for number in range(10_000):
-            transport.call_batch([item(number)])
+            if whole:
+                transport.call_batch([item(number)])
+            else:
+                transport(item(number), b"")  # as behind a middleware of items
 
     try:
         with pytest.raises(Unavailable):
