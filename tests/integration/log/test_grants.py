@@ -116,6 +116,26 @@ def test_doctor_names_each_of_the_workers_grants_that_is_missing(bench: Bench) -
             bench.run(f"GRANT {privilege} ON {table} TO {role_of(bench)}")
 
 
+@pytest.mark.parametrize("privilege", ["UPDATE ON order_items_positions", "INSERT ON order_items"])
+def test_nothing_is_sent_by_an_account_that_could_not_record_it(bench: Bench, privilege: str) -> None:
+    item = bench.commit()
+    with account(bench, *(grant for grant in GRANTS if grant != privilege)) as worker:
+        claims = worker.store.plain_claims(worker.box)
+        what, _, table = privilege.split()
+        with pytest.raises(StoreUnavailable, match=f"may not {what} on {table}, so no delivery could be recorded"):
+            claims.open({0: 0}, 100).__enter__()
+        bench.run(f"GRANT {privilege} TO {role_of(bench)}")
+        assert worker.take() == [item]
+
+
+def test_a_grant_on_single_columns_is_enough_to_record_a_delivery(bench: Bench) -> None:
+    item = bench.commit()
+    columns = "passed, batch, place, floor, ceiling, high, turn"
+    others = [grant for grant in GRANTS if grant != "UPDATE ON order_items_positions"]
+    with account(bench, *others, f"UPDATE ({columns}) ON order_items_positions") as worker:
+        assert worker.take() == [item]
+
+
 def test_db_check_tells_that_positions_may_not_be_read(bench: Bench) -> None:
     with account(bench, *(grant for grant in GRANTS if grant != "SELECT ON order_items_positions")) as worker:
         (finding,) = schema.check(worker.engine, [bench.box])

@@ -137,7 +137,7 @@ def _found_in_log() -> list[list[Any]]:
     rows = [
         (number, "", None, "k", 0, 0, None, b"", 0, NOW.replace(tzinfo=None), None, False) for number in range(1, 60)
     ]
-    positions = [("9:9:", bucket, "3:3:", None, 0, None, None, 0, 0, True, False) for bucket in (0, 1)]
+    positions = [("9:9:", None, bucket, "3:3:", None, 0, None, None, 0, 0, True, False) for bucket in (0, 1)]
     return [rows, [], positions, [(0, 1, 59, 51)], rows[:50]]
 
 

@@ -46,6 +46,12 @@ def newest(positions: str, buckets: str) -> str:
     )
 
 
+def _may(privilege: str, table: str) -> str:
+    """Whether the account has the privilege on the table, or on some of its columns."""
+    name = table.replace("'", "''")
+    return f"has_any_column_privilege('{name}', '{privilege}')"
+
+
 class ReadingTexts:
     """The texts for one log. ``held`` stands for the buckets that are asked about, each with its position and ``upto``."""
 
@@ -58,17 +64,22 @@ class ReadingTexts:
         self._columns = columns
         self._partitioned = found.partitioned
 
-    def positions(self, *, blocked: str) -> str:
+    def positions(self, *, side: str, blocked: str) -> str:
         """Positions of the held buckets, and the snapshot of this very statement, kept for those after it.
 
+        It takes no lock on rows, so the privileges that the outcomes will need are asked for: what they refuse has been sent, and
+        would be sent again by each claim.
+
         Args:
+            side: the side table.
             blocked: a condition in SQL: the bucket ``held`` must wait.
         """
         return (
-            "SELECT now.snapshot, held.bucket, held.passed::text, held.batch::text, held.place, held.floor, held.ceiling, "
-            f"held.high, held.turn, held.server = {SERVER}, {blocked} "
-            "FROM (SELECT set_config('boxengine.snapshot', pg_current_snapshot()::text, true) AS snapshot"
-            f"{self._lowest()}) AS now "
+            "SELECT now.snapshot, now.denied, held.bucket, held.passed::text, held.batch::text, held.place, held.floor, "
+            f"held.ceiling, held.high, held.turn, held.server = {SERVER}, {blocked} "
+            "FROM (SELECT set_config('boxengine.snapshot', pg_current_snapshot()::text, true) AS snapshot, "
+            f"CASE WHEN NOT {_may('UPDATE', self._positions)} THEN 'UPDATE' WHEN NOT {_may('INSERT', side)} THEN 'INSERT' END "
+            f"AS denied{self._lowest()}) AS now "
             f"LEFT JOIN {newest(self._positions, HELD)} AS held ON true"
         )
 

@@ -19,7 +19,7 @@ from boxengine.adapters.sql.log.foreign import REASON, ForeignPositions
 from boxengine.adapters.sql.log.look import Held, Look, Questions
 from boxengine.adapters.sql.log.partitions import span_of
 from boxengine.adapters.sql.log.reading import ReadingTexts, array, item_columns, numbers
-from boxengine.adapters.sql.log.tables import BUCKET, LogTable
+from boxengine.adapters.sql.log.tables import BUCKET, LogTable, names_in
 from boxengine.adapters.sql.log.texts import LogTexts
 from boxengine.adapters.sql.shape.tables import BoxTable, for_driver
 from boxengine.domain.box import StrictOrder
@@ -85,7 +85,7 @@ class LogStatements(PostgresStatements):
         columns = item_columns(found, light=light)
         self._parks = self.strict_order is StrictOrder.KEY
         questions = ReadingTexts(found, f"{columns}, {both.is_parked()}" if self._parks else columns)
-        self._where = questions.positions(blocked=both.is_blocked())
+        self._where = questions.positions(side=self._table.name, blocked=both.is_blocked())
         # A log that rests would take the room of others.
         self._fills = self.strict_order is not StrictOrder.BUCKET
         self._next = questions.next_rows(fills=self._fills)
@@ -212,11 +212,17 @@ class LogStatements(PostgresStatements):
 
         Raises:
             ForeignPositions: they mean nothing on this server.
-            StoreUnavailable: they are missing.
+            StoreUnavailable: they are missing, or this account may not record outcomes.
         """
         name, snapshot, under_way = self._table.box.name, str(rows[0][0]), 0
+        if rows[0][1]:
+            table = self._table.box.table if rows[0][1] == "INSERT" else names_in(self._table.box)[1]
+            raise StoreUnavailable(
+                f"box {name}: the worker's account may not {rows[0][1]} on {table}, so no delivery could be recorded, and "
+                "nothing is sent; boxengine doctor shows the GRANT"
+            )
         positions, there = [], set[int]()
-        for _, bucket, passed, batch, *place, is_ours, blocked in rows:
+        for _, _, bucket, passed, batch, *place, is_ours, blocked in rows:
             if bucket is None:
                 continue
             there.add(bucket)

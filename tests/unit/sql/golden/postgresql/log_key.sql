@@ -315,6 +315,7 @@ SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted,
 FROM unnest(%s::int[]) AS wanted(bucket)
 WHERE pg_try_advisory_xact_lock(%s, wanted.bucket);
 SELECT now.snapshot,
+       now.denied,
        held.bucket,
        held.passed::text,
        held.batch::text,
@@ -328,7 +329,11 @@ SELECT now.snapshot,
                                  FROM pg_control_system())),
        false
 FROM
-  (SELECT set_config('boxengine.snapshot', pg_current_snapshot()::text, true) AS snapshot) AS now
+  (SELECT set_config('boxengine.snapshot', pg_current_snapshot()::text, true) AS snapshot,
+          CASE
+              WHEN NOT has_any_column_privilege('public.order_outbox_items_positions', 'UPDATE') THEN 'UPDATE'
+              WHEN NOT has_any_column_privilege('public.order_outbox_items', 'INSERT') THEN 'INSERT'
+          END AS denied) AS now
 LEFT JOIN
   (SELECT last.*
    FROM unnest(current_setting('boxengine.held')::int[]) AS asked(bucket)

@@ -270,6 +270,7 @@ SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted,
 FROM unnest(%s::int[]) AS wanted(bucket)
 WHERE pg_try_advisory_xact_lock(%s, wanted.bucket);
 SELECT now.snapshot,
+       now.denied,
        held.bucket,
        held.passed::text,
        held.batch::text,
@@ -284,6 +285,10 @@ SELECT now.snapshot,
        false
 FROM
   (SELECT set_config('boxengine.snapshot', pg_current_snapshot()::text, true) AS snapshot,
+          CASE
+              WHEN NOT has_any_column_privilege('public.order_outbox_items_positions', 'UPDATE') THEN 'UPDATE'
+              WHEN NOT has_any_column_privilege('public.order_outbox_items', 'INSERT') THEN 'INSERT'
+          END AS denied,
           set_config('boxengine.lowest', coalesce(
                                                     (SELECT pg_snapshot_xmin(p.passed)
                                                      FROM
