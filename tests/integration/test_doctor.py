@@ -121,6 +121,53 @@ def test_privileges_that_are_missing_are_found(postgres_url: str) -> None:
     harness.close()
 
 
+def test_an_account_whose_sessions_are_read_only_is_found_first(postgres_url: str) -> None:
+    harness = postgresql(postgres_url)
+    box, url = harness.make_box(), store_of(harness).engine.url
+    role = "doctor_" + str(url.database)
+    with store_of(harness).engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE ROLE {role} LOGIN")
+        connection.exec_driver_sql(f"GRANT ALL ON {box.table} TO {role}")
+        connection.exec_driver_sql(f"ALTER ROLE {role} SET default_transaction_read_only = on")
+    limited = connect(url.set(username=role).render_as_string(hide_password=False), connections=1)
+    first, *_ = found(SqlCheckup(SqlStore(limited), now=now), box)
+    assert first.text == "Sessions of this account are read-only: a worker that uses it delivers nothing."
+    assert f"ALTER ROLE {role} RESET default_transaction_read_only" in str(first.advice)
+    limited.dispose()
+    with store_of(harness).engine.begin() as connection:
+        connection.exec_driver_sql(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    harness.close()
+
+
+def test_a_redis_that_takes_no_writes_is_found_and_alarms(own_redis: EmbeddedValkey) -> None:
+    client = connect_redis(own_redis.url())
+    client.execute_command("REPLICAOF", "127.0.0.1", "9")
+    (replica,) = found(RedisCheckup(client, now=now))
+    assert "Redis is a replica and takes no writes, so nothing is delivered." in replica.text
+    assert replica.alarming
+    client.execute_command("REPLICAOF", "NO", "ONE")
+    client.config_set("maxmemory", "1kb")
+    (full,) = found(RedisCheckup(client, now=now))
+    assert "Redis is full and takes no jobs, so nothing is delivered" in full.text
+    assert full.alarming
+    client.close()
+
+
+def test_a_limit_that_cuts_the_doctors_questions_short_is_no_server_to_bring_back(
+    tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
+    project = Project(tmp_path, database=postgres_url, redis=redis_url)
+    project.call("db", "create")
+    engine = sa.create_engine(postgres_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f'ALTER DATABASE "{engine.url.database}" SET statement_timeout = 1')
+    engine.dispose()
+    told = project.call("doctor", expect=1)
+    assert "! database: the database: canceling statement due to statement timeout" in told
+    assert "raise the statement_timeout of this account" in told
+    assert "Bring it back" not in told
+
+
 def test_dead_rows_that_nobody_clears_away_are_found(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("boxengine.adapters.sql.checking.postgresql.FEW", 100)
     harness = postgresql(postgres_url)

@@ -1,8 +1,8 @@
-"""Finds trouble in Redis: its memory policy, its clock."""
+"""Finds trouble in Redis: its role, its memory, its clock."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,9 +38,20 @@ class RedisCheckup:
         told = datetime.fromtimestamp(seconds + microseconds / 1e6, UTC)
         return [
             Remark(area=AREA, text=f"{name} {version}."),
+            *_role(info),
             _memory(info),
             clock_remark(AREA, "Redis's clock", before, told, after),
         ]
+
+
+def _role(info: dict[str, Any]) -> Iterator[Remark]:
+    if info.get("role") == "slave" and info.get("slave_read_only", 1):
+        yield Remark(
+            area=AREA,
+            text="Redis is a replica and takes no writes, so nothing is delivered.",
+            advice="Let redis.url lead to the primary.",
+            alarming=True,
+        )
 
 
 def _memory(info: dict[str, Any]) -> Remark:
@@ -54,6 +65,13 @@ def _memory(info: dict[str, Any]) -> Remark:
             area=AREA,
             text=f"maxmemory-policy is {policy}: when memory runs short, Redis drops jobs, leases and pauses.",
             advice="Set maxmemory-policy to noeviction, or give boxengine a Redis of its own.",
+        )
+    if limit and used > limit:
+        return Remark(
+            area=AREA,
+            text=f"Redis is full and takes no jobs, so nothing is delivered: it has used {used / limit:.0%} of its memory.",
+            advice="Raise maxmemory, or find out what fills it.",
+            alarming=True,
         )
     if limit and used > _FULL * limit:
         return Remark(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from string import Formatter
 
 from boxengine.adapters.kafka.checkup import KafkaCheckup
@@ -16,7 +17,7 @@ from boxengine.app.servers.connected import Servers
 from boxengine.domain.box import Box
 from boxengine.domain.holding_back import held_back
 from boxengine.engine.running.heartbeat import names_twice
-from boxengine.errors import BoxError, SchemaMismatch, StoreConflict
+from boxengine.errors import BoxError, SchemaMismatch, StoreConflict, StoreTooSlow
 from boxengine.ports.people.checkup import Checkup, Remark
 from boxengine.settings import drivers_of_applications, notices
 from boxengine.settings.kafka_arguments import kafka_arguments, kafka_servers
@@ -96,10 +97,15 @@ class Doctor:
 
     def alarms(self) -> list[Remark]:
         """What people should see without asking; cheap to compute, and silent about servers that do not answer."""
-        try:
-            return [remark for remark in self._database.alarms(self._chosen) if remark.alarming]
-        except BoxError:
-            return []
+        asked = [self._database.alarms]
+        if self._chosen:
+            # Long jobs need no Redis.
+            asked.append(self._servers.coordinator.remarks)
+        found = list[Remark]()
+        for ask in asked:
+            with suppress(BoxError):
+                found += ask(self._chosen)
+        return [remark for remark in found if remark.alarming]
 
     def _kafka(self) -> list[Checkup]:
         """One checkup per cluster that transports send to, with those of their topics that do not depend on the item."""
@@ -132,6 +138,11 @@ def _findings_first(found: Sequence[Remark]) -> list[Remark]:
 def _part(area: str, ask: Callable[[], list[Remark]]) -> list[Remark]:
     try:
         return ask()
+    except StoreTooSlow as error:
+        advice = (
+            "The server answers: raise the statement_timeout of this account, or find out what makes the server slow."
+        )
+        return [Remark(area=area, text=f"{error}.", advice=advice)]
     except BoxError as error:
         return [Remark(area=area, text=f"{error}.", advice="Bring it back; until then its findings are unknown.")]
     except ModuleNotFoundError as error:

@@ -141,6 +141,8 @@ def unread_table(box: str, reason: str) -> Problem:
 
 def alarm(remark: Remark) -> Problem:
     """The problem that a check of the servers has found."""
+    if remark.area == "redis":
+        return Problem(kind="redis", severity=Severity.STOPPED, sentence=remark.text, advice=remark.advice or "")
     return Problem(
         kind="vacuum", severity=Severity.SLOW, box=remark.box, sentence=remark.text, advice=f"{remark.advice or ''}."
     )

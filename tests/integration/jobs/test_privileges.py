@@ -10,6 +10,8 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, text
 
 import boxengine
+from boxengine.adapters.sql.jobs.checkup import SqlJobCheckup
+from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.app.boxes import load_for_worker
 from boxengine.domain.jobs import JobState
 from tests.integration.jobs.handlers import ReportJob
@@ -47,6 +49,21 @@ def account(shop: Shop, name: str, grants: dict[str, str]) -> Iterator[Engine]:
         with shop.engine.begin() as owner:
             owner.execute(text(f"DROP OWNED BY {role}"))
             owner.execute(text(f"DROP ROLE {role}"))
+
+
+def test_doctor_names_each_of_the_workers_privileges_that_is_missing(shop: Shop) -> None:
+    with account(shop, "worker", WORKER) as worker:
+        checkup = SqlJobCheckup(SqlJobs(worker, {shop.box.name: ReportJob}), {shop.box.name: ReportJob})
+        for ending in WORKER:
+            table = f"{shop.box.table}{ending}"
+            assert not [remark for remark in checkup.remarks([shop.box]) if remark.is_finding]
+            with shop.engine.begin() as owner:
+                owner.execute(text(f"REVOKE INSERT ON {table} FROM {worker.url.username}"))
+            (remark,) = [remark for remark in checkup.remarks([shop.box]) if remark.is_finding]
+            assert remark.text == f"This account may not INSERT on {table}."
+            assert str(remark.advice).startswith(f"As its owner: GRANT INSERT ON {table} TO {worker.url.username}")
+            with shop.engine.begin() as owner:
+                owner.execute(text(f"GRANT INSERT ON {table} TO {worker.url.username}"))
 
 
 def test_the_applications_and_the_workers_privileges_are_enough(shop: Shop, tmp_path: Path) -> None:

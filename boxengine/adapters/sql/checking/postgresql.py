@@ -37,6 +37,7 @@ class PostgresChecks(ServerChecks):
     def server(self) -> Iterator[Remark]:
         version = self._one("SHOW server_version")
         yield Remark(area=AREA, text=f"PostgreSQL {version}.")
+        yield from self._writes()
         yield from self._pooler()
         for name, risky in _RISKY.items():
             if self._one(f"SHOW {name}") == risky:
@@ -52,6 +53,24 @@ class PostgresChecks(ServerChecks):
                 text="autovacuum is off: every delivery leaves a dead row that nothing removes.",
                 advice="Set autovacuum = on.",
             )
+
+    def _writes(self) -> Iterator[Remark]:
+        if self._one("SHOW transaction_read_only") != "on":
+            return
+        if self._one("SELECT pg_is_in_recovery()"):
+            yield Remark(
+                area=AREA,
+                text="The server is a standby: a worker that is connected to it delivers nothing.",
+                advice="Let database.url lead to the primary.",
+            )
+            return
+        account = self._one("SELECT quote_ident(current_user)")
+        yield Remark(
+            area=AREA,
+            text="Sessions of this account are read-only: a worker that uses it delivers nothing.",
+            advice=f"ALTER ROLE {account} RESET default_transaction_read_only, or where else it is set: in the database, the "
+            "server or the URL",
+        )
 
     def _pooler(self) -> Iterator[Remark]:
         driver: Any = self._connection.connection.driver_connection

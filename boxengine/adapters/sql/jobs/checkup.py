@@ -13,6 +13,7 @@ from boxengine.adapters.sql.jobs.inspection import SqlJobInspector
 from boxengine.adapters.sql.jobs.moments import ago
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.adapters.sql.making.schema import LOCKED
+from boxengine.adapters.sql.shape.tables import quoted
 from boxengine.domain.jobs import JobBox, JobState
 from boxengine.domain.words import plural
 from boxengine.errors import StoreConflict
@@ -20,6 +21,7 @@ from boxengine.ports.people.checkup import Remark
 
 LONG = timedelta(minutes=1)
 COUNTED_TO = 10_000
+_NEEDED = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
 class SqlJobCheckup:
@@ -48,12 +50,31 @@ class SqlJobCheckup:
             if box.name in broken:
                 continue
             try:
-                found += self._of(box) or [
-                    Remark(area="jobs", box=box.name, text=f"{box.name}: nothing is left lying.")
-                ]
+                # What the account may not read cannot be asked for.
+                found += self._denied(box) or self._of(box) or [_nothing(box)]
             except StoreConflict as error:
                 text = f"{box.name}: table {box.table} does not answer: {error}."
                 found.append(Remark(area="jobs", box=box.name, text=text, advice=LOCKED))
+        return found
+
+    def _denied(self, box: JobBox) -> list[Remark]:
+        """The worker's privileges that this account lacks."""
+        if self._jobs.engine.dialect.name != "postgresql":
+            return []
+        found = []
+        with translated(self._jobs.engine), self._jobs.engine.connect() as connection:
+            for _, table in schema.tables([box], self._models):
+                name = quoted(connection.dialect, table.schema or "", table.name)
+                has = [func.has_table_privilege(func.to_regclass(name), each) for each in _NEEDED]
+                missing = [
+                    each for each, held in zip(_NEEDED, connection.execute(select(*has)).one(), strict=True) if not held
+                ]
+                if missing:
+                    what = ", ".join(missing)
+                    account = connection.scalar(select(func.quote_ident(func.current_user())))
+                    advice = f"As its owner: GRANT {what} ON {name} TO {account}"
+                    text = f"This account may not {what} on {table.fullname}."
+                    found.append(Remark(area="jobs", box=box.name, text=text, advice=advice))
         return found
 
     def _of(self, box: JobBox) -> list[Remark]:
@@ -78,3 +99,7 @@ class SqlJobCheckup:
         with translated(self._jobs.engine), self._jobs.engine.connect() as connection:
             some = select(jobs.id).where(rows.is_in(JobState.RUNNING), over).limit(COUNTED_TO).subquery()
             return connection.scalar(select(func.count()).select_from(some)) or 0
+
+
+def _nothing(box: JobBox) -> Remark:
+    return Remark(area="jobs", box=box.name, text=f"{box.name}: nothing is left lying.")
