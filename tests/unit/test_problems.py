@@ -9,10 +9,11 @@ import pytest
 from boxengine.app.overview.problems import Facts, Problem, Severity, Stuck, problems
 from boxengine.domain.box import Box, BoxType, StrictOrder
 from boxengine.domain.item import Status
-from boxengine.ports import Count, Counts, ItemRow, OpenCircuit, Precision
+from boxengine.ports import Count, Counts, ItemRow, OpenCircuit, Precision, WorkerInfo
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items")
+WORKER = WorkerInfo(id="w", host="node-1", pid=41, boxes=(BOX.name,), threads=4, started_at=NOW)
 NONE = Count(0)
 COUNTS = Counts(pending=NONE, retrying=NONE, failed=NONE, delivered=NONE, discarded=NONE)
 WELL = Facts(
@@ -21,7 +22,7 @@ WELL = Facts(
     counts=COUNTS,
     waits_since=None,
     paused=False,
-    workers=1,
+    workers=(WORKER,),
     circuits=(),
     stuck=(),
     stranded=None,
@@ -72,13 +73,13 @@ def test_of_a_box_that_is_well_nothing_is_told() -> None:
     ],
 )
 def test_a_pause_hurts_if_items_wait(pending: Count, severity: Severity, sentence: str) -> None:
-    found = only(replace(WELL, paused=True, workers=0, counts=replace(COUNTS, pending=pending)))
+    found = only(replace(WELL, paused=True, workers=(), counts=replace(COUNTS, pending=pending)))
     assert (found.kind, found.severity, found.sentence) == ("paused", severity, sentence)
 
 
 @pytest.mark.parametrize(("pending", "severity"), [(NONE, Severity.SLOW), (Count(2), Severity.STOPPED)])
 def test_a_box_without_a_worker_has_stopped_if_items_wait(pending: Count, severity: Severity) -> None:
-    found = only(replace(WELL, workers=0, counts=replace(COUNTS, pending=pending)))
+    found = only(replace(WELL, workers=(), counts=replace(COUNTS, pending=pending)))
     assert (found.kind, found.severity) == ("no-worker", severity)
 
 
@@ -112,7 +113,7 @@ def test_items_without_strict_order_hold_nothing_back() -> None:
 
 
 def test_of_a_table_that_is_unusable_nothing_else_is_told() -> None:
-    found = only(replace(WELL, broken="table order_outbox_items lacks uuid", paused=True, workers=0))
+    found = only(replace(WELL, broken="table order_outbox_items lacks uuid", paused=True, workers=()))
     assert (found.kind, found.severity) == ("table", Severity.STOPPED)
 
 

@@ -165,13 +165,14 @@ class Lookout:
             counts=counts,
             waits_since=since,
             paused=None if pauses is None else not pauses.get(box.name, not self._auto_disabled),
-            workers=None if own is None else len(own),
+            workers=own,
             circuits=tuple(circuit for _, circuit in circuits),
             stuck=stuck,
             more_leading=sum(each.leads for each in stuck) > BLOCKERS,
             stranded=ask("stranded", sources.store.stranded) if known else None,
             held_back=ask("held back", self._held_back) if known else None,
             broken=asked.broken.get(box.name),
+            lately=lately,
             unread=asked.unread.get(box.name),
         )
         return BoxView(

@@ -13,8 +13,9 @@ from boxengine.app.overview.words import counted, ellipsis, lasting, times
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.domain.words import plural
-from boxengine.ports import Count, Counts, ItemRow, OpenCircuit, Precision
+from boxengine.ports import Count, Counts, ItemRow, OpenCircuit, Precision, WorkerInfo
 from boxengine.ports.people.checkup import Remark
+from boxengine.ports.people.history import Happened
 
 NO_WORKER = "no-worker"
 """The kind of the problem that a box has no worker."""
@@ -76,7 +77,7 @@ class Facts:
     counts: Counts | None
     waits_since: datetime | None
     paused: bool | None
-    workers: int | None
+    workers: Sequence[WorkerInfo] | None
     circuits: Sequence[OpenCircuit]
     stuck: Sequence[Stuck]
     more_leading: bool = False
@@ -85,6 +86,8 @@ class Facts:
     held_back: timedelta | None
     """The age of the oldest item that retention keeps for this subscription; None: it keeps none."""
     broken: str | None
+    lately: Happened | None = None
+    """What happened in the last minute or two; None: unknown."""
     unread: str | None = None
     """Why some of the box's numbers are unknown although the database answers."""
 
@@ -208,7 +211,7 @@ def _standing_still(facts: Facts) -> Iterator[Problem]:
             sentence=f"{name} is paused{wait}",
             advice="Resume the box once the reason for the pause is gone.",
         )
-    elif facts.workers == 0:
+    elif facts.workers is not None and not facts.workers:
         yield Problem(
             kind=NO_WORKER,
             severity=Severity.STOPPED if facts.waiting else Severity.SLOW,
@@ -304,18 +307,52 @@ def _failing(facts: Facts, *, told: bool) -> Iterator[Problem]:
 
 
 def _late(facts: Facts) -> Iterator[Problem]:
-    if facts.waits_since is None or facts.paused or facts.workers == 0 or facts.circuits:
+    if facts.waits_since is None or facts.paused or facts.circuits or (facts.workers is not None and not facts.workers):
         return
     waited = facts.now - facts.waits_since
-    if waited > LONG:
-        yield Problem(
-            kind="late",
-            severity=Severity.SLOW,
-            box=facts.box.name,
-            statuses=(Status.PENDING,),
-            sentence=f"The oldest pending item of {facts.box.name} has waited for {lasting(waited)}.",
-            advice="Items may arrive faster than they leave: look at the rate, the slowest transports and the workers.",
+    if waited <= LONG:
+        return
+    name, stalled, hanging = facts.box.name, _is_stalled(facts), _hanging(facts)
+    sentence = f"The oldest pending item of {name} has waited for {lasting(waited)}."
+    advice = "Items may arrive faster than they leave: look at the rate, the slowest transports and the workers."
+    if stalled:
+        sentence = f"Nothing of {name} is delivered, and its oldest pending item has waited for {lasting(waited)}."
+        advice = "A worker runs: its log says what does not work, and boxengine doctor what the servers refuse."
+    if hanging is not None:
+        worker, since = hanging
+        sentence += (
+            f" A thread of process {worker.pid} on {worker.host} has had one batch for {lasting(facts.now - since)}."
         )
+        advice = (
+            f"A call may hang: kill -USR1 {worker.pid} on {worker.host} logs where. Restart that worker, and give the transport "
+            "a timeout."
+        )
+    yield Problem(
+        kind="stalled" if stalled else "late",
+        severity=Severity.STOPPED if stalled else Severity.SLOW,
+        box=name,
+        statuses=(Status.PENDING,),
+        sentence=sentence,
+        advice=advice,
+    )
+
+
+def _is_stalled(facts: Facts) -> bool:
+    """Whether a worker that has run for a while has not even tried to deliver anything."""
+    began = facts.now - LONG
+    runs = any(worker.started_at < began for worker in facts.workers or ())
+    return runs and facts.lately is not None and not facts.lately.delivered and not facts.lately.failed
+
+
+def _hanging(facts: Facts) -> tuple[WorkerInfo, datetime] | None:
+    """The worker whose thread has been busy with one batch of the box for longest, if that is long, and since when."""
+    found = [
+        (worker, each.since)
+        for worker in facts.workers or ()
+        for each in worker.at_work or ()
+        if each.box == facts.box.name and facts.now - each.since > LONG
+    ]
+    return min(found, key=lambda each: each[1], default=None)
 
 
 def _most(rows: Sequence[ItemRow]) -> str:
