@@ -68,6 +68,7 @@ def configure(
     text = format == "text" or (format == "auto" and shown_on is not None and shown_on.isatty())
     handler.setFormatter(TextFormatter() if text else JsonFormatter())
     handler.addFilter(TagFilter())
+    handler.addFilter(_is_news)
     root, ours = logging.getLogger(), logging.getLogger("boxengine")
     for each in (root, ours):
         for old in [known for known in each.handlers if isinstance(known, BoxHandler | ErrorHandler)]:
@@ -90,6 +91,15 @@ def in_force() -> tuple[Format, int] | None:
             if isinstance(handler, BoxHandler | ErrorHandler):
                 return "text" if isinstance(handler.formatter, TextFormatter) else "json", each.level
     return None
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a line says what no other does.
+
+    psycopg warns of what it ignores while an error is on its way. That error is told by whoever catches it, an outage once; these
+    lines would come with each attempt, and the first of them before the cause.
+    """
+    return not (record.name == "psycopg" and str(record.msg).startswith("error ignored"))
 
 
 class JsonFormatter(logging.Formatter):

@@ -120,6 +120,18 @@ def test_configuring_twice_writes_each_line_once() -> None:
     assert sum(isinstance(handler, BoxHandler) for handler in logging.getLogger("boxengine").handlers) == 1
 
 
+def test_what_psycopg_ignores_while_an_error_is_on_its_way_is_no_line_of_its_own() -> None:
+    stream = io.StringIO()
+    handler, driver = logs.configure(format="json", stream=stream), logging.getLogger("psycopg")
+    driver.addHandler(handler)
+    try:
+        driver.warning("error ignored terminating %r: %s", "<psycopg.Pipeline [INERROR]>", "pipeline aborted")
+        driver.warning("unknown PostgreSQL timezone: %r; will use UTC", "Mars")
+        assert [line["message"] for line in lines(stream)] == ["unknown PostgreSQL timezone: 'Mars'; will use UTC"]
+    finally:
+        driver.removeHandler(handler)
+
+
 def test_bound_tags_are_on_every_line_inside_and_a_lines_own_win() -> None:
     stream = io.StringIO()
     logs.configure(format="json", stream=stream)
