@@ -240,6 +240,16 @@ def test_a_box_of_rows_has_no_positions(project: Project) -> None:
         assert "has storage: table" in project.errors
 
 
+def test_a_log_with_another_bucket_size_is_not_sent_to_a_command_that_refuses_it(project: Project) -> None:
+    known = project.config.read_text()
+    project.config.write_text(f"bucket_size: 64\n{known}")
+    told = project.call("doctor", expect=1)
+    assert "bucket_size is 64, but table 'sale_outbox_items_search' was filled with" in told
+    assert "with storage: log it stays what it was" in told
+    assert f"rebucket {SEARCH}" not in told
+    project.config.write_text(known)
+
+
 def test_what_a_log_cannot_do_is_bad_usage(project: Project) -> None:
     for command, said in (
         (["items", "replay", SEARCH, "1", "--yes"], "rewind sale_outbox_item.search"),

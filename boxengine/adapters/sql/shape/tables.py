@@ -221,9 +221,12 @@ def comment_of(connection: Connection, schema: str, name: str) -> str:
 def refuse_another_size(box: Box, recorded: int | None) -> None:
     """See ``BoxTable.refuse_another_size``."""
     if recorded not in (None, box.bucket_size):
+        way = f", or change it once the box is empty, with: boxengine db rebucket {box.name}"
+        if box.storage is Storage.LOG:
+            way = "; with storage: log it stays what it was"
         raise SchemaMismatch(
             f"box {box.name}: bucket_size is {box.bucket_size}, but table {box.table!r} was filled with {recorded}: "
-            f"set it back to {recorded}, or change it once the box is empty, with: boxengine db rebucket {box.name}"
+            f"set it back to {recorded}{way}"
         )
 
 
