@@ -304,6 +304,8 @@ class OutageLasts:
     _: KW_ONLY
     seconds: float
     """How long it has been out."""
+    reason: str | None = None
+    """Of the last try; None: there was none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,12 @@ from boxengine.ports import events
 from boxengine.ports.jobs import JobEnded, JobLoad, JobsReaped
 
 
+_SETTLED = 10.0
+"""Seconds after which an outage is told again if its reason is another one; a server that restarts gives several at first."""
+_MOST_REASONS = 5
+"""How many reasons of one outage are told. Some texts differ at each try."""
+
+
 class LogObserver:
     """Logs what a person would want to read: batches at debug, failures at warning, outages once."""
 
@@ -25,6 +31,10 @@ class LogObserver:
         self._lock = threading.Lock()
         self._outages: dict[str, list[str]] = {}
         """What does not work, by reason; only the first of each reason has been logged."""
+        self._reasons: dict[str, set[str]] = {}
+        """Those of each outage that have been met and told."""
+        self._told: set[str] = set()
+        """What has a line that says that it does not work."""
         self._held_back: set[tuple[str, str]] = set()
         """Boxes of which a poll was held back, each with the reason: it may be meant, so it is logged once."""
 
@@ -53,6 +63,8 @@ class LogObserver:
                 logger.debug("retention deleted %d rows in %.3f s", event.rows, event.seconds, extra={"box": box.name})
             case events.OutageBegan():
                 self._outage_began(event)
+            case events.OutageLasts():
+                self._outage_lasts(event)
             case events.OutageEnded():
                 self._outage_ended(event)
             case events.CoordinatorSlow(seconds=seconds, lease=lease):
@@ -168,16 +180,41 @@ class LogObserver:
         with self._lock:
             met = self._outages.setdefault(event.reason, [])
             met.append(event.what)
+            self._reasons[event.what] = {event.reason}
             if len(met) > 1:
                 return  # a server that is down stops several loops, but is logged once
+            self._told.add(event.what)
         logger.warning("%s does not work; retrying with growing pauses: %s", event.what, event.reason)
+
+    def _outage_lasts(self, event: events.OutageLasts) -> None:
+        """Tells of a reason that was not the first: a connection that is cut off, say, by what then refuses the next one."""
+        what, reason = event.what, event.reason
+        if reason is None or event.seconds < _SETTLED:
+            return
+        with self._lock:
+            told = self._reasons.get(what, set())
+            before = next((each for each, met in self._outages.items() if what in met), None)
+            if before is None or reason in told or len(told) >= _MOST_REASONS:
+                return
+            told.add(reason)
+            self._outages[before].remove(what)
+            if not self._outages[before]:
+                del self._outages[before]
+            met = self._outages.setdefault(reason, [])
+            met.append(what)
+            if len(met) > 1:
+                return
+            self._told.add(what)
+        logger.warning("%s still does not work: %s", what, reason)
 
     def _outage_ended(self, event: events.OutageEnded) -> None:
         what = event.what
         with self._lock:
             reason = next((reason for reason, met in self._outages.items() if what in met), None)
             met = [] if reason is None else self._outages[reason]
-            told = reason is None or met[0] == what
+            told = reason is None or met[0] == what or what in self._told
+            self._told.discard(what)
+            self._reasons.pop(what, None)
             if reason is not None:
                 met.remove(what)
                 if not met:

@@ -63,7 +63,7 @@ class Outages:
                 # Only bugs need a traceback. For a server that is down or a missing table the event above says enough.
                 self._track(error, what=what)
         elif told:
-            self._observer.see(events.OutageLasts(what, seconds=now - since))
+            self._observer.see(events.OutageLasts(what, seconds=now - since, reason=reason))
         if box is not None:
             self._observer.see(events.FetchFailed(box, reason))
         if needed:

@@ -215,6 +215,36 @@ def test_a_settled_batch_is_one_line_at_debug_and_none_above() -> None:
     assert lines(stream)[0]["message"] == "batch settled: 1 delivered, 0 failed, 0 discarded of 1 in 0.100 s"
 
 
+def test_an_outage_that_lasts_for_another_reason_is_told_with_it_once_for_all_it_stops() -> None:
+    stream = io.StringIO()
+    logs.configure(format="json", stream=stream)
+    observer = LogObserver()
+    for what in ("polling order", "box order"):
+        observer.see(events.OutageBegan(what, "terminating connection"))
+    for seconds in (1.0, 12.0, 17.0):
+        for what in ("polling order", "box order"):
+            observer.see(events.OutageLasts(what, seconds=seconds, reason="session is read-only"))
+    observer.see(events.OutageLasts("polling order", seconds=20.0, reason="terminating connection"))
+    observer.see(events.OutageLasts("polling order", seconds=25.0))
+    observer.see(events.OutageEnded("box order", seconds=30.0))
+    observer.see(events.OutageEnded("polling order", seconds=30.0))
+    assert [line["message"] for line in lines(stream)] == [
+        "polling order does not work; retrying with growing pauses: terminating connection",
+        "polling order still does not work: session is read-only",
+        "polling order works again, after 30.0 s",
+    ]
+
+
+def test_reasons_that_are_never_the_same_do_not_flood_the_log() -> None:
+    stream = io.StringIO()
+    logs.configure(format="json", stream=stream)
+    observer = LogObserver()
+    observer.see(events.OutageBegan("redis", "attempt 0"))
+    for number in range(1, 100):
+        observer.see(events.OutageLasts("redis", seconds=10.0 * number, reason=f"attempt {number}"))
+    assert len(lines(stream)) == 5
+
+
 def test_outages_and_recoveries_and_lost_batches_are_said() -> None:
     stream = io.StringIO()
     logs.configure(format="json", level="DEBUG", stream=stream)
