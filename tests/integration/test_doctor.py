@@ -141,11 +141,11 @@ def test_an_account_whose_sessions_are_read_only_is_found_first(postgres_url: st
 
 def test_a_redis_that_takes_no_writes_is_found_and_alarms(own_redis: EmbeddedValkey) -> None:
     client = connect_redis(own_redis.url())
-    client.execute_command("REPLICAOF", "127.0.0.1", "9")
+    client.replicaof("127.0.0.1", "9")
     (replica,) = found(RedisCheckup(client, now=now))
     assert "Redis is a replica and takes no writes, so nothing is delivered." in replica.text
     assert replica.alarming
-    client.execute_command("REPLICAOF", "NO", "ONE")
+    client.replicaof("NO", "ONE")
     client.config_set("maxmemory", "1kb")
     (full,) = found(RedisCheckup(client, now=now))
     assert "Redis is full and takes no jobs, so nothing is delivered" in full.text
