@@ -15,7 +15,6 @@ from boxengine.domain.outcome import Settlement
 from boxengine.ports import events
 from boxengine.ports.jobs import JobEnded, JobLoad, JobsReaped
 
-
 _SETTLED = 10.0
 """Seconds after which an outage is told again if its reason is another one; a server that restarts gives several at first."""
 _MOST_REASONS = 5
