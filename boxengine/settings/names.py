@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -104,7 +105,22 @@ def _check_form(path: str, parts: list[str]) -> None:
 
 def _not_there(name: str) -> str:
     parent, _, last = name.rpartition(".")
-    where = f"package {parent!r} has no {last!r}" if parent else "there is no such module on the path"
-    if not parent and last[:1].isupper():
-        where += f"; a class needs its module in front, as in package.module.{last}"
+    if parent:
+        where = f"{_what_python_took(parent)} has no {last!r}"
+    elif last[:1].isupper():
+        where = f"there is no such module on the path; a class needs its module in front, as in package.module.{last}"
+    else:
+        where = f"there is no such module on the path; start in the folder that holds {last}, or name that folder in PYTHONPATH"
     return f"cannot import {name!r}: {where}"
+
+
+def _what_python_took(name: str) -> str:
+    """What a module is to somebody who looks for one of its parts."""
+    module = sys.modules.get(name)
+    path = getattr(module, "__path__", None)
+    if module is None or path is None:
+        return f"module {name!r}"
+    if getattr(module, "__file__", None) is None:
+        # From the folder above, a folder passes for the module of the same name that lies in it.
+        return f"{name!r}, the folder {', '.join(path)} without __init__.py,"
+    return f"package {name!r}"

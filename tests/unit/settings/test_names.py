@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from boxengine.settings import names
@@ -62,6 +64,25 @@ def test_a_class_without_its_module_is_told_how_it_is_written() -> None:
         names.import_module("Announce")
 
 
-def test_a_module_that_is_not_there_gets_no_advice_about_classes() -> None:
-    with pytest.raises(names.CannotImport, match=r"there is no such module on the path$"):
-        names.import_module("nowhere_at_all")
+def test_a_module_that_is_not_there_is_looked_for_in_the_folder_of_the_start() -> None:
+    with pytest.raises(
+        names.CannotImport, match=r"on the path; start in the folder that holds nowhere, or .* PYTHONPATH$"
+    ):
+        names.load_object("nowhere.at_all")
+
+
+def test_a_folder_that_was_taken_for_the_module_in_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "grocer").mkdir()
+    (tmp_path / "grocer" / "grocer.py").write_text("class Announce: ...")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(names.CannotImport) as refusal:
+        names.load_object("grocer.Announce")
+    folder = tmp_path / "grocer"
+    assert str(refusal.value) == (
+        f"cannot import 'grocer.Announce': 'grocer', the folder {folder} without __init__.py, has no 'Announce'"
+    )
+
+
+def test_a_part_of_a_module_is_not_looked_for_as_if_it_were_a_package() -> None:
+    with pytest.raises(names.CannotImport, match=r"module 'json\.tool' has no 'py'$"):
+        names.import_module("json.tool.py")
