@@ -15,10 +15,10 @@ objects (``session.execute(update(Order)...)``) emit nothing by themselves: see 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, event, inspect
+from sqlalchemy import ClauseElement, Connection, event, inspect
 from sqlalchemy.orm import InstanceState, Mapper, Session, object_session
 
 from boxengine.app.boxes import Boxes, default
@@ -92,8 +92,9 @@ def emits(
         for action in emission.actions:
             event.listen(mapped, f"after_{action}", _noting(emission, action), propagate=True)
         if "update" in emission.actions:
+            event.listen(mapped, "before_update", _note_expressions, propagate=True)
             _keep_earlier_values(mapped)
-        mapped.__box_emissions__ = (*getattr(mapped, "__box_emissions__", ()), emission)
+        mapped.__box_emissions__ = (*vars(mapped).get("__box_emissions__", ()), emission)
         return mapped
 
     return decorate
@@ -118,12 +119,17 @@ def emit(session: Session, targets: Iterable[Any], *, action: str = "update") ->
     change = Change(action=action, before={})
     noted: list[_Noted] = []
     for target in targets:
-        emissions: Sequence[MapperEmission] = getattr(type(target), "__box_emissions__", ())
+        emissions = _emissions(type(target))
         if not emissions:
             raise InvalidItem(f"emit: {type(target).__name__} has no @emits")
         connection = session.connection(bind_arguments={"mapper": inspect(target).mapper})
         noted += [_Noted(emission, target, change, connection) for emission in emissions]
     return _write(noted)
+
+
+def _emissions(mapped: type[Any]) -> list[MapperEmission]:
+    """Those of a class, after those of its mixins and bases."""
+    return [each for cls in reversed(mapped.__mro__) for each in vars(cls).get("__box_emissions__", ())]
 
 
 # ── within a flush ───────────────────────────────────────────────────────────────────────────────────
@@ -140,15 +146,41 @@ class _Noted:
     """The connection that wrote the change."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """What a session's current flush has to emit."""
+
+    noted: list[_Noted] = field(default_factory=list)
+    expressions: dict[InstanceState[Any], dict[str, Any]] = field(default_factory=dict)
+    """By object: the earlier values of the columns that SQL expressions set."""
+
+    def clear(self) -> None:
+        self.noted.clear()
+        self.expressions.clear()
+
+
 def _noting(emission: MapperEmission, action: str) -> Callable[[Mapper[Any], Connection, Any], None]:
     def note(_mapper: Mapper[Any], connection: Connection, target: Any) -> None:
         session = object_session(target)
-        before = _changed(target) if action == "update" else {}
+        if session is None:
+            return
+        pending = _pending(session)
+        before = _changed(target) | pending.expressions.get(inspect(target), {}) if action == "update" else {}
         # SQLAlchemy reports an update for every object that it examined.
-        if session is not None and (before or action != "update"):
-            _pending(session).append(_Noted(emission, target, Change(action=action, before=before), connection))
+        if before or action != "update":
+            pending.noted.append(_Noted(emission, target, Change(action=action, before=before), connection))
 
     return note
+
+
+def _note_expressions(_mapper: Mapper[Any], _connection: Connection, target: Any) -> None:
+    """Once an expression's UPDATE is sent, SQLAlchemy has expired the attribute, and no longer knows that it changed."""
+    session = object_session(target)
+    values = inspect(target).dict.values()
+    if session is not None and any(
+        isinstance(each, ClauseElement) or hasattr(each, "__clause_element__") for each in values
+    ):
+        _pending(session).expressions[inspect(target)] = _changed(target)
 
 
 def _keep_earlier_values(mapped: type[Any]) -> None:
@@ -158,11 +190,10 @@ def _keep_earlier_values(mapped: type[Any]) -> None:
         for attribute in mapper.column_attrs:
             event.listen(attribute.class_attribute, "set", _ignore, active_history=True, propagate=True)
 
-    mapper: Mapper[Any] = inspect(mapped)
-    if mapper.configured:
+    mapper: Mapper[Any] | None = inspect(mapped, raiseerr=False)  # a mixin or an abstract base has none
+    if mapper is not None and mapper.configured:
         keep(mapper, mapped)
-    else:
-        event.listen(mapped, "mapper_configured", keep)
+    event.listen(mapped, "mapper_configured", keep, propagate=True)
 
 
 def _ignore(_target: Any, _value: Any, _before: Any, _initiator: Any) -> None:
@@ -180,11 +211,11 @@ def _changed(target: Any) -> dict[str, Any]:
     return found
 
 
-def _pending(session: Session) -> list[_Noted]:
+def _pending(session: Session) -> _Pending:
     """What this flush has to emit. It is written after everything else, when all keys and relations are known."""
-    pending: list[_Noted] | None = session.info.get(_PENDING)
+    pending: _Pending | None = session.info.get(_PENDING)
     if pending is None:
-        pending = session.info[_PENDING] = []
+        pending = session.info[_PENDING] = _Pending()
         event.listen(session, "after_flush", _flushed)
         event.listen(session, "after_soft_rollback", _rolled_back)
     return pending
@@ -192,7 +223,7 @@ def _pending(session: Session) -> list[_Noted]:
 
 def _flushed(session: Session, _context: Any) -> None:
     pending = session.info[_PENDING]
-    noted = pending[:]
+    noted = pending.noted[:]
     pending.clear()
     _write(noted)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, ForeignKey, create_engine, update
+from sqlalchemy import Engine, ForeignKey, create_engine, true, update
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
 from boxengine.app.boxes import default
@@ -60,6 +60,39 @@ class Line(Base):
     order_id: Mapped[int] = mapped_column(ForeignKey("emitting_orders.id"))
 
 
+@emits(
+    OrderOutboxItem, payload=lambda animal: json.dumps({"name": animal.name}), when=lambda animal, change: seen(change)
+)
+class Named:
+    name: Mapped[str] = mapped_column(default="rex")
+
+
+@emits(OrderOutboxItem, on="insert", event_name="counted", payload=str)
+class Counted(Base):
+    __abstract__ = True
+    legs: Mapped[int] = mapped_column(default=4)
+
+
+class Animal(Named, Counted):
+    __tablename__ = "emitting_animals"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(default="")
+    __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "animal"}  # noqa: RUF012 - as SQLAlchemy has it
+
+
+class Dog(Animal):
+    voice: Mapped[str | None]
+    __mapper_args__ = {"polymorphic_identity": "dog"}  # noqa: RUF012
+
+
+changes: list[Change] = []
+
+
+def seen(change: Change) -> bool:
+    changes.append(change)
+    return True
+
+
 @pytest.fixture
 def session(sqlite: Engine, boxes: MemoryBoxes) -> Iterator[Session]:
     Base.metadata.create_all(sqlite)
@@ -100,6 +133,56 @@ def test_an_update_emits_where_a_column_has_another_value_and_the_condition_hold
         {"event_name": "order_paid", "event_key": "ann", "payload": "12", "options": {"headers": {"Customer": "ann"}}},
         {"event_name": "order_updated", "event_key": 1},
     ]
+
+
+def test_a_column_that_is_set_by_an_expression_emits_with_the_earlier_and_the_new_value(
+    session: Session, boxes: MemoryBoxes
+) -> None:
+    order = Order(total=12)
+    session.add(order)
+    session.commit()
+    order.total = Order.total + 1
+    session.commit()
+    order.paid = true()
+    session.commit()
+    assert boxes.emitted(OrderOutboxItem)[1:] == [
+        {"event_name": "order_updated", "payload": {"id": 1, "total": 13, "lines": 0}},
+        {"event_name": "order_paid", "payload": "13"},
+        {"event_name": "order_updated"},
+    ]
+
+
+def test_what_an_expression_would_have_changed_is_forgotten_with_its_flush(
+    session: Session, boxes: MemoryBoxes
+) -> None:
+    order = Order(total=12)
+    session.add(order)
+    session.commit()
+    order.total = Order.total + 1
+    order.customer = ""
+    with pytest.raises(ValueError, match="no customer"):
+        session.commit()
+    session.rollback()
+    session.refresh(order)
+    order.customer = "ann"
+    session.commit()
+    assert len(boxes.emitted(OrderOutboxItem)) == 1
+
+
+def test_classes_below_a_mixin_and_an_abstract_base_emit_as_these_say(session: Session, boxes: MemoryBoxes) -> None:
+    changes.clear()
+    dog = Dog(voice="woof")
+    session.add(dog)
+    session.commit()
+    dog.voice = "yip"
+    session.commit()
+    dog.name = "max"
+    session.commit()
+    assert [change.before for change in changes] == [{}, {"voice": "woof"}, {"name": "rex"}]
+    names = [item.event_name for item in boxes.emitted(OrderOutboxItem)]
+    assert set(names[:2]) == {"counted", "dog_created"}
+    assert names[2:] == ["dog_updated", "dog_updated"]
+    assert len(emit(session, [dog], action="insert")) == 2
 
 
 def test_a_deletion_emits(session: Session, boxes: MemoryBoxes) -> None:
