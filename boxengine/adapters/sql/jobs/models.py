@@ -23,6 +23,7 @@ from sqlalchemy.schema import SchemaItem
 
 from boxengine.adapters.sql.shape.columns import Id, Json, Log, Moment, Name
 from boxengine.adapters.sql.shape.index_names import index_name
+from boxengine.adapters.sql.shape.models import indexes_beside
 from boxengine.adapters.sql.shape.now import utc_now
 from boxengine.domain.jobs import JobBox
 
@@ -72,7 +73,8 @@ class JobItem:
     @classmethod
     def __table_cls__(cls, *arguments: Any, **options: Any) -> Table:
         """Makes the table, and that of its journal."""
-        table = Table(*arguments, **options)
+        indexes = indexes_beside(arguments, options, job_indexes(arguments[0]))
+        table = Table(*arguments, *indexes, **options)
         journal_table(table)
         schedule_table(table)
         after_table(table)
@@ -198,6 +200,6 @@ def job_table(box: JobBox, metadata: MetaData) -> Table:
     schema, _, name = box.table.rpartition(".")
     attributes: dict[str, Any] = {"__tablename__": name, "__box_name__": box.name}
     if schema:
-        attributes["__table_args__"] = (*job_indexes(name), {"schema": schema})
+        attributes["__table_args__"] = {"schema": schema}
     table: Table = type("Job", (JobItem, Base), attributes).__table__  # type: ignore[attr-defined]
     return table

@@ -27,7 +27,7 @@ from boxengine.adapters.sql.shape.tables import (
     reflect,
     unescaped,
 )
-from boxengine.domain.box import Box, Storage, StrictOrder
+from boxengine.domain.box import Box, BoxType, Storage, StrictOrder
 from boxengine.domain.jobs import JobBox
 from boxengine.domain.words import plural
 from boxengine.errors import SchemaMismatch, StoreConflict
@@ -188,6 +188,9 @@ def _check_indexes(present: Inspector, table: Table, found: BoxTable) -> Iterato
         is_missing = found.status_index is None
     if is_missing:
         yield Finding(box.name, "warning", f"no index {index}: polls slow down as the table grows; db create")
+    if box.type is BoxType.INBOX and not _has_unique_uuids(present, table):
+        told = f"table {box.table} has no unique index over uuid: a message that comes twice is stored twice; db create"
+        yield Finding(box.name, "warning", told)
     if found.has("available_at") and found.delayed_index is None:
         loss = f"no index {index_name('ix', table.name, 'delayed')}: delayed items may be up to 5 s late; db create"
         yield Finding(box.name, "warning", loss)
@@ -249,6 +252,14 @@ def _check_partitions(connection: Connection, box: Box, log: logs.LogTable) -> I
 
 def _known_indexes(present: Inspector, table: Table) -> set[str]:
     return {unescaped(index["name"] or "") for index in present.get_indexes(table.name, schema=table.schema)}
+
+
+def _has_unique_uuids(present: Inspector, table: Table) -> bool:
+    indexes = present.get_indexes(table.name, schema=table.schema)
+    keys = present.get_unique_constraints(table.name, schema=table.schema)
+    return ["uuid"] in [each["column_names"] for each in indexes if each["unique"]] + [
+        each["column_names"] for each in keys
+    ]
 
 
 def _is_keyed(present: Inspector, table: Table) -> bool:

@@ -6,6 +6,7 @@ wants it).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Generic
 from uuid import UUID, uuid4
@@ -52,10 +53,12 @@ class _BoxItem:
     @classmethod
     def __table_cls__(cls, *arguments: Any, **options: Any) -> Table:
         """Makes the table, and has ``create_all`` also apply PostgreSQL settings that SQLAlchemy cannot express."""
-        table = Table(*arguments, **options)
+        indexes = box_indexes(arguments[0], cls.__box_type__, key_index=cls.__box_key_index__)
+        table = Table(*arguments, *indexes_beside(arguments, options, indexes), **options)
         event.listen(table, "after_create", _set_storage)
         return table
 
+    # For a class that puts arguments of its own behind those of its base. Without them, ``__table_cls__`` adds the indexes.
     @declared_attr.directive
     def __table_args__(cls) -> tuple[Any, ...]:  # noqa: N805 - SQLAlchemy passes the class
         return box_indexes(cls.__tablename__, cls.__box_type__, key_index=cls.__box_key_index__)  # type: ignore[attr-defined]
@@ -133,6 +136,17 @@ def box_indexes(table: str, box_type: BoxType, *, key_index: bool = False) -> tu
     return tuple(indexes)
 
 
+def indexes_beside(arguments: Iterable[object], options: Mapping[str, Any], indexes: Iterable[Index]) -> list[Index]:
+    """Those of the indexes that a table made of these arguments still needs.
+
+    A class that says ``__table_args__``, for a schema perhaps, says it in place of its mixin.
+    """
+    named = {each.name for each in arguments if isinstance(each, Index)}
+    # A unique index of a partitioned table has to hold the columns of the partitions, which boxengine does not know.
+    partitioned = bool(options.get("postgresql_partition_by"))
+    return [each for each in indexes if each.name not in named and not (partitioned and each.unique)]
+
+
 def storage_settings(dialect: Dialect, table: Table, *, deletes_on_delivery: bool = False) -> list[str]:
     """How PostgreSQL keeps a box's table and its primary key's index.
 
@@ -186,7 +200,7 @@ def box_table(box: Box, metadata: MetaData) -> Table:
     schema, _, name = box.table.rpartition(".")
     attributes: dict[str, Any] = {"__tablename__": name, "__box_name__": box.name}
     if schema:
-        attributes["__table_args__"] = (*box_indexes(name, box.type), {"schema": schema})
+        attributes["__table_args__"] = {"schema": schema}
     model = type("Item", (SequencedItem, mixin, Base) if box.sequence else (mixin, Base), attributes)
     table: Table = model.__table__  # type: ignore[attr-defined]
     return table
