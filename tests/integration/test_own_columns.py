@@ -99,3 +99,14 @@ def test_an_inbox_that_would_store_a_message_twice_is_told(engine: Engine) -> No
     assert "no unique index over uuid: a message that comes twice is stored twice" in finding.message
     schema.create(engine, [box], [ListedInboxItem])
     assert schema.check(engine, [box], [ListedInboxItem]) == []
+
+
+def test_a_table_whose_ids_are_no_numbers_is_refused(engine: Engine) -> None:
+    box = Box(name="random_outbox_item", type=BoxType.OUTBOX, table="random_outbox_items")
+    schema.create(engine, [box])
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE random_outbox_items DROP COLUMN id"))
+        connection.execute(text("ALTER TABLE random_outbox_items ADD COLUMN id CHAR(36)"))
+    (finding,) = schema.check(engine, [box])
+    assert finding.severity == "error"
+    assert "has an id of type CHAR(36); expected a whole number" in finding.message

@@ -15,6 +15,7 @@ from boxengine.settings.call_shapes import misfit
 from boxengine.settings.jobs import JobBoxSettings
 from boxengine.settings.names import box_name
 from boxengine.settings.origin import Path
+from boxengine.settings.resolution.models import has_numbers
 from boxengine.settings.resolution.named import Named
 from boxengine.settings.schema import Settings
 
@@ -186,6 +187,8 @@ def _fault_of_model(found: Any, box: str) -> str | None:
     lacking = [name for name in _COLUMNS if name not in columns]
     if lacking:
         return f"has no {', '.join(lacking)}; expected the mixin boxengine.JobItem among its bases"
+    if "id" in columns and not has_numbers(columns["id"]):
+        return "has an id that is no whole number; expected the mixin's own"
     own = box_name(found)
     if own != box:
         return f"belongs to the box {own}; rename this box, or write __box_name__ = {box!r} in the class"

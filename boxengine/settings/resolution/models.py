@@ -93,9 +93,9 @@ def _fault_of_model(found: Any, box: str, *, outbox: bool) -> str | None:
     columns = getattr(getattr(found, "__table__", None), "columns", None)
     if columns is None:
         return f"is a class without a table; expected a SQLAlchemy model with the mixin {mixin} and a __tablename__"
-    lacking = [name for name in _COLUMNS if name not in columns]
-    if lacking:
-        return f"has no {', '.join(lacking)}; expected the mixin {mixin} among its bases"
+    fault = _fault_of_columns(columns, mixin)
+    if fault is not None:
+        return fault
     side = getattr(found, "__box_type__", None)
     if side is not None and (side == BoxType.OUTBOX) != outbox:
         return f"is an {side} model; expected the mixin {mixin} among its bases, or the box under {side}_items"
@@ -103,3 +103,20 @@ def _fault_of_model(found: Any, box: str, *, outbox: bool) -> str | None:
     if own != box:
         return f"belongs to the box {own}; rename this box, or write __box_name__ = {box!r} in the class"
     return None
+
+
+def _fault_of_columns(columns: Any, mixin: str) -> str | None:
+    lacking = [name for name in _COLUMNS if name not in columns]
+    if lacking:
+        return f"has no {', '.join(lacking)}; expected the mixin {mixin} among its bases"
+    if "id" in columns and not has_numbers(columns["id"]):
+        return "has an id that is no whole number; expected the mixin's own: items go out in the order of their ids"
+    return None
+
+
+def has_numbers(column: Any) -> bool:
+    """Whether a column of a model is of whole numbers."""
+    try:
+        return issubclass(column.type.python_type, int)
+    except NotImplementedError:  # a type of the application's own
+        return True

@@ -227,6 +227,11 @@ def test_modules_of_the_application_are_imported(folder: Folder, monkeypatch: py
             "has no event_key, bucket; expected the mixin boxengine.OutboxItem among its bases",
         ),
         (
+            f"outbox_items: {{keyed: {{model: {SHOP}.Keyed}}}}",
+            "outbox_items.keyed.model",
+            "has an id that is no whole number; expected the mixin's own: items go out in the order of their ids",
+        ),
+        (
             f"outbox_items: {{b_item: {{model: {SHOP}.Received}}}}",
             "outbox_items.b_item.model",
             "is an inbox model; expected the mixin boxengine.OutboxItem among its bases, or the box under inbox_items",

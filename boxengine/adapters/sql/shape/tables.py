@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BINARY, BigInteger, Connection, Integer, LargeBinary, SmallInteger, inspect, text
+from sqlalchemy import BINARY, BigInteger, Connection, Integer, LargeBinary, Numeric, SmallInteger, inspect, text
 from sqlalchemy.engine.interfaces import Dialect, ReflectedColumn, ReflectedIndex
 from sqlalchemy.exc import NoSuchTableError
 
@@ -138,12 +138,16 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
     """Looks the table up in the database.
 
     Raises:
-        SchemaMismatch: there is no such table, or it lacks a column that every box needs.
+        SchemaMismatch: there is no such table, it lacks a column that every box needs, or its ids are no numbers.
     """
     schema, _, name = box.table.rpartition(".")
     found = _columns(connection, box)
     types = {column["name"]: column["type"] for column in found}
     payload = _payload(box, types)
+    if not isinstance(types["id"], Integer | Numeric):
+        raise SchemaMismatch(
+            f"box {box.name}: table {box.table!r} has an id of type {types['id']}; expected a whole number"
+        )
     place = schema or _schema_of(connection, name)
     indexes = inspect(connection).get_indexes(name, schema=schema or None)
     ambiguous = "dedup_key" in types and not any(

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from sqlalchemy import Column, Integer, MetaData, Table
+from sqlalchemy import Column, Integer, MetaData, Table, Uuid
 
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import PROCESS, Verdict
@@ -150,6 +150,17 @@ class Plain:
 
 class Received(Plain):
     __box_type__ = "inbox"
+
+
+class Keyed:
+    __table__ = Table(
+        "keyed_items",
+        MetaData(),
+        Column("id", Uuid),
+        Column("event_key", Integer),
+        Column("bucket", Integer),
+        Column("status", Integer),
+    )
 
 
 class Customer:
