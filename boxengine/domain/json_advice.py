@@ -77,15 +77,19 @@ def _inside(path: str, part: dict[object, object] | list[object] | tuple[object,
 
 def why_no_mapping(value: object) -> str:
     """What is said of a value that stands where a mapping is expected."""
-    text = isinstance(value, str | bytes)
-    return f"expected a mapping, got {type(value).__name__}; give {'the mapping, not its text' if text else _instead(value)}"
+    refusal = f"expected a mapping, got {type(value).__name__}"
+    advice = "the mapping, not its text" if isinstance(value, str | bytes) else _by_attribute(value)
+    return refusal if advice is None else f"{refusal}; give {advice}"
 
 
 def _instead(part: object) -> str:
-    kind = type(part)
     if isinstance(part, type):
         return "its name, or an instance's values"
-    for attribute, advice in _BY_ATTRIBUTE.items():
-        if hasattr(kind, attribute):
-            return advice
+    of_a_library = _by_attribute(part)
+    if of_a_library is not None:
+        return of_a_library
     return next((advice for known, advice in _BY_CLASS if isinstance(part, known)), _OTHERWISE)
+
+
+def _by_attribute(value: object) -> str | None:
+    return next((advice for attribute, advice in _BY_ATTRIBUTE.items() if hasattr(type(value), attribute)), None)

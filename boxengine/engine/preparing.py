@@ -45,8 +45,7 @@ class Preparation:
         if not columns.issuperset(row):
             own = row.pop("partition_by", None)
             check_names(self.box, row, columns, position)
-        key = row.get("event_key")
-        self._demand_key(key, position)
+        key = self._key(row.get("event_key"), position)
         payload = self._payload(row.get("payload"), position)
         self._check_options(row.get("options"), position)
         if row.get("event_name") is not None:
@@ -83,12 +82,14 @@ class Preparation:
 
     # ── names, moments, options ──────────────────────────────────────────────────────────────────────
 
-    def _demand_key(self, key: Any, position: int) -> None:
+    def _key(self, key: Any, position: int) -> Any:
         """Refuses a value whose text is surely not what was meant. Other objects may well have a text that identifies them."""
         if key is None or key == "":
             raise self._refused(position, "event_key is missing")
         if _is_no_name(key):
             raise self._no_name("event_key", key, position)
+        # A member of an enumeration of texts equals its text, so it is the same key; its str() may be another one.
+        return key.value if isinstance(key, Enum) and isinstance(key, str) else key
 
     def _event_name(self, name: Any, position: int) -> Any:
         """The name as text. A member of an enumeration is left to a column of that type."""

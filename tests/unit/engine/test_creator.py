@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Any
 from uuid import UUID
 
@@ -119,7 +120,7 @@ class Tenant:
         ({"payload": 5}, "payload must be bytes or str, not int"),
         ({"options": '{"a": 1}'}, "options: expected a mapping, got str; give the mapping, not its text"),
         ({"options": Tenant("a")}, r"options: expected a mapping, got Tenant; give dataclasses.asdict\(value\)"),
-        ({"options": {"headers": [("a", "b")]}}, r"options\['headers'\]: expected a mapping, got list"),
+        ({"options": {"headers": [("a", "b")]}}, r"options\['headers'\]: expected a mapping, got list$"),
         (
             {"headers": {"a": "b"}},
             r'unknown attribute headers; they are a part of the options: options={"headers": ...}',
@@ -224,6 +225,19 @@ def test_an_event_key_may_be_an_object_with_a_text_of_its_own(given: object) -> 
     desk = Desk()
     desk.creator.create(None, attributes(event_key=given))
     assert desk.table.rows[0]["event_key"] == str(given)
+
+
+class Currency(str, Enum):  # noqa: UP042 - whose str() is not its text
+    EUR = "eur"
+
+
+def test_a_member_of_an_enumeration_of_texts_is_the_same_key_as_its_text() -> None:
+    desk = Desk()
+    desk.creator.create(None, attributes(event_key=Currency.EUR))
+    desk.creator.create(None, attributes(event_key="eur"))
+    first, second = desk.table.rows
+    assert (first["event_key"], first["bucket"]) == (second["event_key"], second["bucket"])
+    assert type(first["event_key"]) is str
 
 
 def test_a_coroutine_that_was_not_awaited_is_no_key() -> None:
