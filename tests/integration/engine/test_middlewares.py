@@ -40,7 +40,9 @@ def test_the_examples_of_the_page_do_what_it_says(
     rig = make_rig()
     transport = receiver(lambda item: Failure("no stock") if item.event_key == "bad" else None)
     rig.carry(transport)
-    rig.surround(create_item=[shop.Stamp()])
+    rig.surround(create_item=[shop.Stamp()], create_batch=[shop.StampEach()])
+    with rig.engine.begin() as connection:
+        (batched,) = rig.boxes.create_outbox_batch(connection, BOX, [{"event_key": "batched", "payload": b"{}"}])
     good, bad, test = create(rig, "good"), create(rig, "bad"), create(rig, "test-1")
     bare = rig.insert(event_key="bare", bucket=rig.box().partition_strategy("bare", rig.box().bucket_size))
     rig.surround(item_process=[shop.Timed(), shop.Guarded()])
@@ -51,7 +53,7 @@ def test_the_examples_of_the_page_do_what_it_says(
     assert "no stock" in rig.row(bad).error_log
     assert "middleware: no tenant" in rig.row(bare).error_log
     assert (rig.row(test).status, rig.row(test).errors_count) == (Status.PENDING, 0)
-    assert sorted(transport.ids) == sorted([good, bad])
+    assert sorted(transport.ids) == sorted([good, bad, batched])
     assert {record.args[0] for record in caplog.records if record.name == "shop"} >= {good, bad, bare}  # type: ignore[index]
 
 
