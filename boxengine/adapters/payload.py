@@ -99,7 +99,13 @@ class Payload(Generic[T]):
 
     @classmethod
     def msgspec(cls, model: type[T], *, format: Literal["json", "msgpack"] = "json") -> Payload[T]:  # noqa: A002 - msgspec's word
-        """A ``msgspec.Struct``, or any type that msgspec decodes, as JSON or MessagePack."""
+        """A ``msgspec.Struct``, or any type that msgspec decodes, as JSON or MessagePack.
+
+        Raises:
+            ValueError: another format.
+        """
+        if format not in ("json", "msgpack"):
+            raise ValueError(f"format={format!r} is not understood; expected json or msgpack")
         import msgspec  # noqa: PLC0415 - optional
 
         library = msgspec.json if format == "json" else msgspec.msgpack
@@ -121,7 +127,13 @@ class Payload(Generic[T]):
 
     @classmethod
     def protobuf(cls, message: type[Proto]) -> Payload[Proto]:
-        """A generated class of Protocol Buffers, in its binary form."""
+        """A generated class of Protocol Buffers, in its binary form.
+
+        Raises:
+            TypeError: it is none.
+        """
+        if not hasattr(message, "DESCRIPTOR"):
+            raise TypeError(f"expected a generated message class, got {message!r:.100}")
 
         def encode(value: Proto) -> Any:
             if not isinstance(value, message):

@@ -84,6 +84,13 @@ def test_a_codec_of_ones_own_is_two_functions() -> None:
     assert codec.schema() is None
 
 
+def test_a_codec_that_cannot_be_is_refused_where_it_is_made() -> None:
+    with pytest.raises(ValueError, match="format='JSON' is not understood; expected json or msgpack"):
+        Payload.msgspec(Payment, format="JSON")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"expected a generated message class, got <class '.*\.Order'>"):
+        Payload.protobuf(Order)  # type: ignore[type-var]
+
+
 def test_json_has_a_schema_where_a_type_says_so() -> None:
     schema = Payload.pydantic(Order).schema()
     assert schema is not None
