@@ -74,7 +74,8 @@ def emits(
         boxes: writes the items; those of the default configuration if None.
 
     Raises:
-        InvalidItem: ``on`` names an unknown action, or another argument is none that a flush could call.
+        InvalidItem: ``on`` names an unknown action, ``model`` is no model and no name, another argument is none that a flush
+            could call, or no class is decorated.
 
     Example::
 
@@ -82,6 +83,7 @@ def emits(
                event_key="customer_id", payload=lambda order: order.as_json())
         class Order(Base): ...
     """
+    box_name(model)  # refuses what would be refused in the first flush
     emission = MapperEmission(
         model=model,
         boxes=default.current if boxes is None else lambda: boxes,
@@ -89,6 +91,8 @@ def emits(
     )
 
     def decorate(mapped: T) -> T:
+        if not isinstance(mapped, type):
+            raise InvalidItem(f"emits: a mapped class, or a mixin of such classes, is needed, not {mapped!r:.80}")
         for action in emission.actions:
             event.listen(mapped, f"after_{action}", _noting(emission, action), propagate=True)
         if "update" in emission.actions:

@@ -240,6 +240,12 @@ def test_rows_of_a_real_database_commit_with_the_change(
 def test_what_cannot_be_emitted_for_is_said(session: Session) -> None:
     with pytest.raises(InvalidItem, match=r"on=\['upsert'\] is not understood; expected insert, update, delete"):
         emits(OrderOutboxItem, payload=str, on=["upsert"])
+    with pytest.raises(InvalidItem, match="pass the class itself: OrderOutboxItem"):
+        emits(OrderOutboxItem(), payload=str)  # type: ignore[arg-type]
+    with pytest.raises(
+        InvalidItem, match="emits: a mapped class, or a mixin of such classes, is needed, not <function"
+    ):
+        emits(OrderOutboxItem, payload=str)(as_json)  # type: ignore[type-var]
     with pytest.raises(InvalidItem, match="Line has no @emits"):
         emit(session, [Line()])
     with pytest.raises(InvalidItem, match="action='updated' is not understood; expected insert, update, delete"):
