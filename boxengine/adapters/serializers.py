@@ -8,6 +8,7 @@ instance of Confluent's ``AvroSerializer`` or ``JSONSerializer`` fits as it is. 
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -70,26 +71,56 @@ def serializer(name: str | Serializer) -> Serializer:
     if callable(name):
         return name
     found = loaded(name)
-    if isinstance(found, type):
-        found = found()
-    if not callable(found):
-        raise BoxError(f"serializer {name!r} is {type(found).__name__}, which cannot be called")
-    kind = never_runs(found)
-    if kind is not None:
-        raise BoxError(f"serializer {name!r} is {kind}, whose code would never run; write a plain def")
-    return found  # type: ignore[no-any-return] # whatever a user's dotted path leads to
+    return found() if isinstance(found, type) else found  # type: ignore[no-any-return] # whatever a dotted path leads to
 
 
 def loaded(name: str) -> Any:
-    """What the name leads to; a class as it is.
+    """What the name leads to; a class as it is, but not before it is known to make a serializer.
 
     Raises:
-        BoxError: it leads nowhere.
+        BoxError: it leads nowhere, or to what cannot be called as a serializer is.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
     module, _, attribute = name.rpartition(".")
     try:
-        return getattr(import_module(module), attribute)
+        found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise BoxError(f"serializer {name!r}: expected bytes, json or a dotted path to a callable ({error})") from error
+    fault = _fault_of_class(found) if isinstance(found, type) else _fault(found, (None, None))
+    if fault is not None:
+        raise BoxError(f"serializer {name!r} {fault}")
+    return found
+
+
+def _fault_of_class(found: type) -> str | None:
+    if not any("__call__" in vars(base) for base in found.__mro__):
+        return "is a class whose instances cannot be called"
+    refusal = _refusal(found, ())
+    if refusal is not None:
+        return f"is a class that takes arguments, and gets none: {refusal}"
+    of_an_instance = not isinstance(inspect.getattr_static(found, "__call__"), staticmethod)
+    return _fault(found.__call__, (None, None, None) if of_an_instance else (None, None))
+
+
+def _fault(found: Any, given: tuple[None, ...]) -> str | None:
+    if not callable(found):
+        return f"is {type(found).__name__}, which cannot be called"
+    kind = never_runs(found)
+    if kind is not None:
+        return f"is {kind}, whose code would never run; write a plain def"
+    refusal = _refusal(found, given)
+    return None if refusal is None else f"is called as (payload, context): {refusal}"
+
+
+def _refusal(call: Callable[..., Any], given: tuple[None, ...]) -> str | None:
+    """Why it does not take so many arguments; None if it does, or has no signature to look at."""
+    try:
+        signature = inspect.signature(call)
+    except (TypeError, ValueError):
+        return None  # written in C
+    try:
+        signature.bind(*given)
+    except TypeError as error:
+        return str(error)
+    return None

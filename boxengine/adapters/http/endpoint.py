@@ -69,7 +69,8 @@ class Target(NamedTuple):
         """The target of this URL.
 
         Raises:
-            BoxError: it is no absolute http(s) URL, carries credentials, or has a private address that is not allowed.
+            BoxError: it is no absolute http(s) URL, carries credentials, has braces, or has a private address that is not
+                allowed.
         """
         try:
             parts = urlsplit(url)
@@ -85,6 +86,10 @@ class Target(NamedTuple):
             raise BoxError("http: credentials in the url end up in logs; send them with `headers`")
         if not parts.netloc.isascii():
             raise BoxError(f"http: url: the host {parts.hostname} has letters beyond ASCII: write it as xn--...")
+        if "{" in url or "}" in url:
+            raise BoxError(
+                f"http: url {masked_text(url)!r}: no template is filled in here; write a brace as %7B or %7D"
+            )
         if not allow_private and is_private_literal(parts.hostname):
             raise BoxError(f"http: url: {parts.hostname} is not a public address; allow_private: true permits it")
         secure = parts.scheme == "https"

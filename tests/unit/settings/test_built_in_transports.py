@@ -33,6 +33,35 @@ class Made:
     def __init__(self) -> None:
         raise AssertionError("made while the configuration was read")
 
+    def __call__(self, payload: Any, context: Any) -> None: ...
+
+
+class Demanding:
+    def __init__(self, registry: str) -> None: ...
+
+    def __call__(self, payload: Any, context: Any) -> None: ...
+
+
+class Silent: ...
+
+
+def without_context(payload: Any) -> None: ...
+
+
+async def awaited(payload: Any, context: Any) -> None: ...
+
+
+class Awaited:
+    async def __call__(self, payload: Any, context: Any) -> None: ...
+
+
+class Static:
+    @staticmethod
+    def __call__(payload: Any, context: Any) -> None: ...
+
+
+HOOK = "http: {url: 'https://h.example'"
+
 
 @pytest.mark.parametrize(
     ("transport", "argument", "words"),
@@ -72,6 +101,21 @@ class Made:
         ("redis_stream: {stream: s, serializer: no.such}", "serializer", "expected bytes, json or a dotted path"),
         ("http: {url: 'https://h.example', serializer: avro}", "serializer", "expected bytes, json or a dotted path"),
         (f"kafka: {{topic: t, serializer: json.dump_it, {SERVERS}}}", "serializer", "expected bytes, json or a dotted"),
+        (
+            f"{HOOK}, serializer: {__name__}.Demanding}}",
+            "serializer",
+            "takes arguments, and gets none: missing a required",
+        ),
+        (f"{HOOK}, serializer: {__name__}.Silent}}", "serializer", "is a class whose instances cannot be called"),
+        (
+            f"{HOOK}, serializer: {__name__}.without_context}}",
+            "serializer",
+            "is called as (payload, context): too many",
+        ),
+        (f"{HOOK}, serializer: {__name__}.HOOK}}", "serializer", "is str, which cannot be called"),
+        (f"{HOOK}, serializer: {__name__}.awaited}}", "serializer", "is async def, whose code would never run"),
+        (f"{HOOK}, serializer: {__name__}.Awaited}}", "serializer", "is async def, whose code would never run"),
+        ("http: {url: 'https://h.example/{event_name}'}", "url", "no template is filled in here"),
         ("log: {level: loud}", "level", "'loud' is unknown"),
     ],
 )
@@ -94,6 +138,7 @@ def test_what_could_not_work_is_reported_at_its_argument(
         ("redis_stream: {stream: 's.{event_name}', url: 'rediss://r.example'}", ""),
         ("file: {path: items.jsonl}", ""),
         (f"redis_stream: {{stream: s, serializer: {__name__}.Made}}", ""),
+        (f"redis_stream: {{stream: s, serializer: {__name__}.Static}}", ""),
         ("log: {level: DEBUG}", ""),
     ],
 )
