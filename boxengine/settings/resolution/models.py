@@ -8,6 +8,7 @@ from typing import Any, cast
 from boxengine.domain.box import BoxType, Storage
 from boxengine.domain.codec import Codec
 from boxengine.settings.boxes import BoxSettings
+from boxengine.settings.call_shapes import misfit
 from boxengine.settings.names import box_name
 from boxengine.settings.origin import Path
 from boxengine.settings.resolution.named import Named
@@ -37,7 +38,11 @@ class Models:
 
     def payload_builder(self, path: Path, model: type | None) -> Any:
         found = getattr(model, "build_payload", None)
-        return found if self._named.runs(path, "its build_payload", found) else None
+        if found is None or callable(found):
+            return self._called(path, "build_payload", found)
+        message = f"its build_payload is {type(found).__name__}; expected a method of the item"
+        self._named.report(path, message)
+        return None
 
     def codec(self, path: Path, model: type | None) -> Codec | None:
         found = getattr(model, "__payload__", None)
@@ -58,9 +63,19 @@ class Models:
             case None:
                 return None
         if callable(found):
-            return cast("Callable[..., object]", found) if self._named.runs(path, f"its {name}", found) else None
+            return self._called(path, name, found)
         message = f"its {name} is {type(found).__name__}; expected a method of the item, a property, or a mapping"
         self._named.report(path, message)
+        return None
+
+    def _called(self, path: Path, name: str, found: Any) -> Callable[..., object] | None:
+        """The method, if it can be called with the item alone."""
+        if found is None or not self._named.runs(path, f"its {name}", found):
+            return None
+        mistake = misfit(found, "(item)")
+        if mistake is None:
+            return cast("Callable[..., object]", found)
+        self._named.report(path, f"its {name} {mistake}; expected a @staticmethod that takes the item")
         return None
 
     def sequence(self, path: Path, settings: BoxSettings, model: type | None) -> bool:

@@ -76,5 +76,19 @@ def test_the_hooks_of_a_model_are_looked_at(folder: Folder) -> None:
         assert f"its {hook} is async def, whose code would never run; write a plain def" in str(caught.value)
 
 
+def test_the_hooks_of_a_model_are_called_with_the_item_alone(folder: Folder) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        folder.resolved(f"outbox_items: {{bound_outbox_item: {{model: {SHOP}.BoundOutboxItem}}}}")
+    advice = "; expected a @staticmethod that takes the item"
+    assert (
+        f"its extra_options is called as (item), but takes (self, item): missing a required argument: 'item'{advice}"
+        in str(caught.value)
+    )
+    assert f"its extra_log_details is called as (item), but takes (): too many positional arguments{advice}" in str(
+        caught.value
+    )
+    assert "its build_payload is bytes; expected a method of the item" in str(caught.value)
+
+
 def test_a_plain_function_that_drives_an_event_loop_itself_is_welcome(folder: Folder) -> None:
     assert folder.problems(f"outbox_items: {{a_item: {{transports: {{{SHOP}.Anything: }}}}}}") == {}

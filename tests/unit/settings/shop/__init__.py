@@ -220,3 +220,16 @@ class LaterOutboxItem:
     @property
     async def extra_log_details(self) -> dict[str, object]:
         return {}
+
+
+class BoundOutboxItem:
+    __table__ = table("bound_items")
+
+    build_payload = b"one"
+
+    def extra_options(self, item: Item) -> dict[str, object]:
+        return {"key": item.event_key}
+
+    @staticmethod
+    def extra_log_details() -> dict[str, object]:
+        return {}
