@@ -17,7 +17,8 @@ def misfit(call: Any, shape: str, *, by_name: Collection[str] = (), is_method_of
         by_name: further arguments, given by name to those that ask for them.
         is_method_of: the class in which ``call`` was looked up; its instance then comes first.
     """
-    given = [name.strip() for name in shape.strip("()").split(",") if not name.strip().startswith("*")]
+    names = [name.strip() for name in shape.strip("()").split(",")]
+    given = [name for name in names if not name.startswith("*")]
     if not (inspect.isroutine(call) or isinstance(call, partial | type)):
         # Of an instance its method: inspect compares what it is given, and a user's __eq__ may answer anything.
         call = call.__call__
@@ -32,6 +33,10 @@ def misfit(call: Any, shape: str, *, by_name: Collection[str] = (), is_method_of
         signature.bind(*given, **asked_for)
     except TypeError as error:
         return f"is called as {shape}, but takes {_shown(signature, without_self='self' in given[:1])}: {error}"
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+    if names[-1].startswith("**") and not takes_any:
+        shown = _shown(signature, without_self="self" in given[:1])
+        return f"is called as {shape}, but takes {shown}: missing {names[-1]}"
     return None
 
 

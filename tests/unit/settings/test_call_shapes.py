@@ -35,6 +35,7 @@ class NoSelf:
 def no_payload(item): ...
 def middleware_without_call_next(item): ...
 def strategy_without_context(item): ...
+def tracker_without_context(error): ...
 """
 PROBLEMS = {
     "NoPayload": "__call__ of NAME is called as (item, payload), but takes (item): too many positional arguments",
@@ -79,6 +80,11 @@ def test_a_transport_that_can_be_called_is_taken(shop: Folder, name: str) -> Non
             "outbox_items: {a_item: {retry_strategies: [shaped_shop.strategy_without_context], transports: {log: }}}",
             "outbox_items.a_item.retry_strategies[0]",
             "is called as (item, context), but takes (item): too many positional arguments",
+        ),
+        (
+            "error_tracker: shaped_shop.tracker_without_context",
+            "error_tracker",
+            "is called as (error_or_message, **context), but takes (error): missing **context",
         ),
     ],
 )
