@@ -180,16 +180,17 @@ def test_no_item_overtakes_one_of_its_key_that_the_server_did_not_take(
 ) -> None:
     transport = make(url=own_redis.url())
     items = [make_item(number, event_key=f"key-{number % 3}", payload=b"x" * 10_000) for number in range(1, 21)]
-    send = AbstractConnection.send_packed_command
+    send: Any = AbstractConnection.send_packed_command
     with Redis.from_url(own_redis.url()) as client:
 
         def memory_becomes_free_meanwhile(connection: Any, command: Any, check_health: bool = True) -> None:
             if len(command) < len(items):
-                return send(connection, command, check_health)
+                send(connection, command, check_health)
+                return
             send(connection, command[: len(command) // 2], check_health)
             eventually(lambda: client.info("errorstats").get("errorstat_OOM"))
             client.config_set("maxmemory", 0)
-            return send(connection, command[len(command) // 2 :], check_health)
+            send(connection, command[len(command) // 2 :], check_health)
 
         client.config_set("maxmemory", 1)
         with monkeypatch.context() as patch:
