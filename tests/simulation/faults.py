@@ -22,6 +22,7 @@ from boxengine.errors import QueueUnavailable, StoreUnavailable
 from boxengine.ports import Hold
 from tests.simulation.event_loop import VISITOR
 from tests.simulation.record import Alone, ClaimRecord, Record
+from tests.simulation.scenario import AWAY
 from tests.simulation.scheduler import Crash, Scheduler
 
 OVER = float("-inf")
@@ -37,6 +38,8 @@ class Faults:
         self.chances = chances
         self.active = True
         self.redis_up = True
+        self.away: dict[str, float] = {}
+        """Until when receivers cannot be reached."""
         self.failing: set[str] = set()
         """Boxes whose receivers refuse everything."""
         self._scheduler = scheduler
@@ -52,6 +55,13 @@ class Faults:
         strand = self._scheduler.current
         self._record.fault(kind, strand.name if strand else "", detail)
         return True
+
+    def is_away(self, receiver: str) -> bool:
+        """Whether the receiver cannot be reached now, for any worker."""
+        now = self._scheduler.now
+        if self.active and now >= self.away.get(receiver, now) and self.strikes(AWAY, receiver):
+            self.away[receiver] = now + self._scheduler.random.choice(PAUSES)
+        return self.active and now < self.away.get(receiver, now)
 
     def _is_failing(self) -> bool:
         claim = self.claim() if self.failing else None

@@ -47,6 +47,7 @@ from boxengine.errors import StoreUnavailable
 from boxengine.ports import Hold
 from tests.simulation.mutation import Mutant, Surgery, breaks
 from tests.simulation.promises import Promise
+from tests.simulation.scenario import AWAY
 
 # ── locks and leases ─────────────────────────────────────────────────────────────────────────────────
 
@@ -397,6 +398,12 @@ def one_retry_too_few(patch: Surgery) -> None:
     )
 
 
+@breaks(Promise.ORDER, only=(AWAY,))
+def items_behind_those_that_wait_go_out_unasked(patch: Surgery) -> None:
+    """Nobody looks whether an earlier item of the key waits for a receiver that is away."""
+    patch.setattr(Sending, "hold_back_keys", lambda _self, _keys: None)
+
+
 @breaks(Promise.ATTEMPTS)
 def retries_without_end(patch: Surgery) -> None:
     """``max_retries`` is not looked at."""
@@ -550,6 +557,7 @@ def buckets_never_let_go(patch: Surgery) -> None:
 
 
 MUTANTS: tuple[Mutant, ...] = (
+    items_behind_those_that_wait_go_out_unasked,
     bucket_lock_absent,
     done_without_a_word,
     the_dead_forgotten,

@@ -11,6 +11,7 @@ from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
 from boxengine.engine.awaiting.transports import LOOK
 from boxengine.engine.timing import TIMING
+from boxengine.errors import Unavailable
 from boxengine.ports import Result
 from tests.simulation.event_loop import VISITOR
 from tests.simulation.faults import Faults, Tenure
@@ -46,6 +47,7 @@ class Receiver:
     def one(self, item: Item, session: Any = None) -> Result:
         """Takes one item, or fails before or after it has."""
         claim = self._begin([item])
+        self._reach(claim)
         strikes = self._faults.strikes
         if item.payload == DEADLY:
             self._end_process(item)
@@ -78,6 +80,7 @@ class Receiver:
         strikes, random = self._faults.strikes, self._scheduler.random
         await self._faults.step_of_coroutine(f"{self.name} is called")
         await asyncio.sleep(self._seconds())
+        self._reach(claim)
         if item.payload == DEADLY:
             self._end_process(item)
         if item.payload == POISON or strikes("item refused", f"item {item.id}"):
@@ -97,6 +100,7 @@ class Receiver:
     def batch(self, items: Sequence[Item], session: Any = None) -> Sequence[Result]:
         """Takes many items; fails for some, or as a whole, before or after some of them were taken."""
         claim = self._begin(items)
+        self._reach(claim)
         ids = [item.id for item in items]
         if session is not None and claim.refused:
             claim.batch_raised = True  # it was undone because of a refused item, and is sent again without that one
@@ -138,6 +142,11 @@ class Receiver:
         if seconds:
             self._scheduler.sleep(seconds)
         return claim
+
+    def _reach(self, claim: ClaimRecord) -> None:
+        if self._faults.is_away(f"{self.name} of {claim.box}"):
+            claim.cut = True
+            raise Unavailable(f"{self.name} is away")
 
     def _noted(self, items: Sequence[Item], strand: Strand | None) -> ClaimRecord:
         """The claim of the strand that calls, or waits for the coroutine that does. Coroutines of one visit count as one call."""

@@ -9,7 +9,7 @@ from random import Random
 from typing import assert_never
 
 from boxengine.domain.bounds import PACE, Pace
-from boxengine.domain.box import Backoff, Box, BoxType, Retention, Storage, StrictOrder, Subscription
+from boxengine.domain.box import Backoff, Box, BoxType, CircuitPolicy, Retention, Storage, StrictOrder, Subscription
 from boxengine.domain.retry import ExponentialBackoff, LatestAvailable, NoDelay, RetryStrategy
 
 AT_CALLS = {
@@ -46,6 +46,11 @@ WITH_MOVING = 0.15
 RESTORED = "dump restored"
 WITH_RESTORED = 0.15
 """Share of the histories whose boxes all have logs in which a dump is restored."""
+AWAY = "receiver away"
+GOES_AWAY = (0.05, 0.5)
+"""Chance at each call that the receiver cannot be reached for a while, lowest and highest."""
+WITH_AWAY = 0.2
+"""Share of the histories in which receivers go away."""
 STOPPED, FAILING, REWOUND = "subscription stopped", "subscription fails", "subscription rewound"
 OF_SUBSCRIPTIONS = {STOPPED: (0.3, 2.0), FAILING: (0.3, 2.0), REWOUND: (0.2, 1.5)}
 """Mean seconds between two, shortest and longest."""
@@ -152,8 +157,18 @@ def draw(random: Random, *, only: Collection[str] | None = None) -> Scenario:
         chaos=random.uniform(1.0, 6.0),
         faults=_faults(random, only, [plan.box for plan in boxes]),
     )
+    if AWAY in drawn.faults:
+        drawn = replace(drawn, boxes=tuple(map(_soon_open, boxes)))
     drawn = replace(drawn, session_idle=drawn.session_idle + timedelta(seconds=_to_the_end(drawn)))
     return replace(drawn, pace=_pace(drawn), without_leases=_without_leases(drawn))
+
+
+def _soon_open(plan: BoxPlan) -> BoxPlan:
+    """The plan with circuits that open, and are probed, within the time of a history."""
+    apart = Random(f"{plan.box.bucket_size} {plan.items} {plan.keys} {plan.routes} circuits")
+    pause = timedelta(seconds=apart.choice([0.05, 0.3, 1.0]))
+    policy = CircuitPolicy(failures=apart.choice([1, 1, 3]), pause=pause, longest_pause=4 * pause)
+    return replace(plan, box=replace(plan.box, circuit_breaker=policy))
 
 
 def _without_leases(scenario: Scenario) -> bool:
@@ -253,6 +268,9 @@ def _faults(random: Random, only: Collection[str] | None, boxes: Sequence[Box]) 
     restored = RESTORED in only if only is not None else Random(f"{found} restored").random() < WITH_RESTORED
     if restored and not kills and all(box.storage is Storage.LOG for box in boxes):
         found[RESTORED] = apart.uniform(*MOVES)
+    away = Random(f"{found} away")
+    if AWAY in only if only is not None else away.random() < WITH_AWAY:
+        found[AWAY] = away.uniform(*GOES_AWAY)
     return found | ({KILLING: KILLS} if kills else {})
 
 

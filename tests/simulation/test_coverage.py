@@ -8,7 +8,16 @@ from itertools import product
 from boxengine.domain.box import Storage, StrictOrder
 from boxengine.domain.item import Status
 from tests.simulation.history import History
-from tests.simulation.scenario import AT_CALLS, CANCELLED, FROM_OUTSIDE, KILLING, MOVING, OF_SUBSCRIPTIONS, RESTORED
+from tests.simulation.scenario import (
+    AT_CALLS,
+    AWAY,
+    CANCELLED,
+    FROM_OUTSIDE,
+    KILLING,
+    MOVING,
+    OF_SUBSCRIPTIONS,
+    RESTORED,
+)
 
 
 def test_four_hundred_histories_meet_every_fault_and_every_outcome() -> None:
@@ -27,7 +36,7 @@ def test_four_hundred_histories_meet_every_fault_and_every_outcome() -> None:
         readers |= {max(1, len(box.subscriptions)) for box in history.boxes}
         ways.update(record.ways)
         outcomes.update(Status(change.after.status) for change in record.changes if change.after is not None)
-    everywhere = {*AT_CALLS, *FROM_OUTSIDE, KILLING, CANCELLED, "session cut"}
+    everywhere = {*AT_CALLS, *FROM_OUTSIDE, AWAY, KILLING, CANCELLED, "session cut"}
     assert everywhere | {*OF_SUBSCRIPTIONS, MOVING, RESTORED} <= faults.keys()
     assert readers == {1, 2, 3}, "logs are read by the box itself, and by subscriptions"
     assert parted == {True, False}, "logs with partitions, and without"

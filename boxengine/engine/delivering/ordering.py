@@ -37,6 +37,11 @@ class Ordering:
         self.held.update(item.event_key for item in items)
         self.block(items)
 
+    def hold_keys(self, keys: Iterable[str]) -> None:
+        """Items of these keys stay pending elsewhere; order is not by bucket."""
+        self.held.update(keys)
+        self.blocked.update(self.held)
+
     def stops(self, item: Item) -> bool:
         """Whether the item follows one that failed or waits."""
         return (self.strict and self.line(item) in self.blocked) or item.event_key in self.held

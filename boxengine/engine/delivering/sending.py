@@ -69,7 +69,7 @@ class Sending:
 
     def hold_back_keys(self, keys: Iterable[str]) -> None:
         """Earlier items of these keys are pending elsewhere: no item of theirs goes out."""
-        self._ordering.held.update(keys)
+        self._ordering.hold_keys(keys)
 
     def refusing(self, item: Item) -> Collection[str]:
         """The transports among the item's that are not to be called now."""

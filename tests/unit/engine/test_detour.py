@@ -115,10 +115,11 @@ def test_new_items_are_reached_at_once_and_not_by_way_of_those_that_wait(storage
     assert report.claimed == 1
 
 
+@pytest.mark.parametrize("kind", [Single, Batches])
 def test_an_item_does_not_overtake_one_of_its_key_that_waits_for_the_receiver(
-    storage: Storage, order: StrictOrder
+    storage: Storage, order: StrictOrder, kind: Any
 ) -> None:
-    shop = Shop(storage, order)
+    shop = Shop(storage, order, kind=kind)
     keys = [f"order {number}" for number in range(MANY)]
     for key in keys:
         shop.write(key, "mail")
