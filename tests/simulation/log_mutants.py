@@ -46,8 +46,8 @@ def running_transactions_forgotten(patch: Surgery) -> None:
 def passed_without_stepping_aside(patch: Surgery) -> None:
     """Items without an outcome are passed over where others behind them have one."""
 
-    def careless(reading: Reading, settled: Collection[int]) -> Move | None:
-        found = log_progress.move(reading, settled)
+    def careless(reading: Reading, settled: Collection[int] | None, aside: Collection[int] = ()) -> Move | None:
+        found = log_progress.move(reading, settled, aside)
         return found and replace(found, aside=())
 
     patch.setattr(memory_log, "move", careless)

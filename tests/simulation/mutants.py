@@ -155,9 +155,9 @@ def cursor_past_unsettled_rows(patch: Surgery) -> None:
     report = reporting.report
 
     def careless(
-        box: Box, claim: Any, settlement: Settlement, positions: Mapping[int, int], sent: Any, *, sending: float = 0.0
+        box: Box, claim: Any, settlement: Settlement, positions: Mapping[int, int], sent: Any, **more: Any
     ) -> Any:
-        found = report(box, claim, settlement, positions, sent, sending=sending)
+        found = report(box, claim, settlement, positions, sent, **more)
         return replace(found, positions={item.bucket: item.id for item in claim.items})
 
     patch.setattr(batch, "report", careless)
@@ -167,9 +167,9 @@ def _reads_on_after_settled(patch: Surgery, *, strict: bool) -> None:
     report = reporting.report
 
     def careless(
-        box: Box, claim: Any, settlement: Settlement, positions: Mapping[int, int], sent: Any, *, sending: float = 0.0
+        box: Box, claim: Any, settlement: Settlement, positions: Mapping[int, int], sent: Any, **more: Any
     ) -> Any:
-        found = report(box, claim, settlement, positions, sent, sending=sending)
+        found = report(box, claim, settlement, positions, sent, **more)
         settled = {*settlement.delivered, *(each.id for each in settlement.not_delivered)}
         if (box.strict_order is not StrictOrder.NONE) is strict and all(i.id in settled for i in claim.items):
             return replace(found, positions={item.bucket: item.id for item in claim.items})
