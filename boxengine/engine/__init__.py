@@ -85,7 +85,8 @@ Other journeys, and the file to read next:
 Beside the journey: in ``running``, ``threads`` run these turns and outlive whatever they raise, ``health`` knows whether
 each makes progress, ``outages`` tells of a failure once, ``backlog`` measures how far behind the boxes are, and ``worker``
 starts and stops it all in order. ``timing`` says how long leases last and how often loops look, and why these numbers fit
-together. ``retention`` deletes finished rows. In ``delivering``, ``order`` notices items that
-overtook each other before they were committed; ``circuits``, made of ``breaker``, leave a transport alone that reaches
-nobody, ``detour`` leads past the items that wait for it, and ``time_limit`` gives up a call that hangs. Apart from all that, ``audit`` looks at what has become of the items.
+together. ``retention`` deletes finished rows. In ``delivering``, ``order`` notices items that overtook each other before
+they were committed; ``circuits``, made of ``breaker``, leave a transport alone that reaches nobody; ``detour`` leads past
+the items that wait for it; and ``time_limit`` gives up a call that hangs. Apart from all that, ``audit`` looks at what has
+become of the items.
 """

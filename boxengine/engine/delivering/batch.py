@@ -21,7 +21,7 @@ from boxengine.engine.delivering.admission import Admission, Admitted
 from boxengine.engine.delivering.care import ENDED
 from boxengine.engine.delivering.circuits import FREE, Circuits
 from boxengine.engine.delivering.deadline import Deadline
-from boxengine.engine.delivering.detour import Course, Detour, Passed, in_front
+from boxengine.engine.delivering.detour import Course, Detour, Passed, in_front, nothing_behind
 from boxengine.engine.delivering.kept_back import KeptBack
 from boxengine.engine.delivering.middleware import Passage
 from boxengine.engine.delivering.order import OrderWatch
@@ -108,7 +108,8 @@ class Batches:
         try:
             with parts.claims.open(course.positions, rows) as claim:
                 if not claim.items:
-                    return report(self._box, claim, Settlement(), errand.positions, None)
+                    empty = report(self._box, claim, Settlement(), errand.positions, None)
+                    return nothing_behind(empty, course) if course.behind else empty
                 with parts.watch.tracer.processing(self._box, claim.items):
                     handled = self._handle(claim, course)
                     sent = handled.sent

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
 from boxengine.engine.delivering.circuits import FREE, Entry
-from boxengine.engine.delivering.work import NO_CAUTION, Errand
+from boxengine.engine.delivering.work import NO_CAUTION, Errand, Report
 from boxengine.ports import Clock
 
 ANEW = 30.0
@@ -125,6 +125,16 @@ class Detour:
         with self._lock:
             self._away = away
             self._places.clear()
+
+
+def nothing_behind(report: Report, course: Course) -> Report:
+    """The report of a batch that found nothing behind the items that wait.
+
+    Their buckets are not empty. If their leases were freed, the next look would find them, and have them read, again and again.
+    """
+    waiting = report.exhausted & course.behind.keys()
+    positions = {bucket: course.errand.positions[bucket] for bucket in waiting}
+    return replace(report, exhausted=report.exhausted - waiting, positions=positions, progressed=not waiting)
 
 
 def in_front(items: Sequence[Item], judge: Callable[[Item], Passed | None]) -> list[Passed]:

@@ -219,6 +219,18 @@ def test_items_that_were_passed_go_out_once_their_receiver_is_back_though_anothe
     assert sorted(fax.ids) == faxes
 
 
+def test_buckets_in_which_nothing_else_is_due_are_left_until_their_leases_run_out(
+    storage: Storage, order: StrictOrder
+) -> None:
+    """Each look at the table finds the items that wait. Buckets that are free would be read without a pause."""
+    shop = Shop(storage, order)
+    shop.write("mail", "mail")
+    shop.drain()
+    report = shop.bench.run(shop.delivery, rows=ROWS)
+    assert (report.claimed, report.progressed) == (0, False)
+    assert report.positions.keys() == set(shop.bench.box.buckets) - report.exhausted
+
+
 @pytest.mark.parametrize(("order", "goes_on"), [(StrictOrder.KEY, True), (StrictOrder.BUCKET, False)])
 def test_a_drain_goes_on_after_a_probe_in_vain_if_there_is_a_way_round(order: StrictOrder, *, goes_on: bool) -> None:
     """Otherwise the leases of its buckets would have to run out before anybody looked at them again."""
