@@ -208,8 +208,7 @@ class Batches:
         """Whether the next batch reads on behind items that wait, or leads past those that this one has tried in vain."""
         detour, sent = self._parts.detour, handled.sent
         if handled.passed:
-            detour.went(course, handled.passed)
-            return True
+            return detour.went(course, handled.passed)
         return sent is not None and bool(course.entry.probes) and detour.leads_past(course.entry, sent.unreachable)
 
     def _given_up(self, items: Sequence[Item], claim: Claim) -> Handled:

@@ -89,13 +89,13 @@ class Detour:
                 return self._round(errand, entry)
         return Course(errand, entry, errand.positions)
 
-    def went(self, course: Course, passed: Sequence[Passed]) -> None:
-        """The next batches of these buckets read on behind these items.
+    def went(self, course: Course, passed: Sequence[Passed]) -> bool:
+        """The next batches of these buckets read on behind these items; returns whether that is further on than before.
 
         Args:
             passed: of each bucket those that come first, in the order of their ids.
         """
-        now = self._clock.monotonic()
+        now, further = self._clock.monotonic(), False
         with self._lock:
             for bucket in {item.bucket for item, _ in passed} - course.behind.keys():
                 self._places[bucket] = _Place(course.errand.positions[bucket], now)
@@ -103,7 +103,9 @@ class Detour:
                 place = self._places.setdefault(item.bucket, _Place(course.behind.get(item.bucket), now))
                 for transport in waits_for:
                     place.before.setdefault(transport, place.upto)
-                place.upto, place.items = item.id, place.items + 1
+                if place.upto is None or item.id > place.upto:
+                    place.upto, place.items, further = item.id, place.items + 1, True
+        return further
 
     def leads_past(self, entry: Entry, unreachable: Collection[str]) -> bool:
         """Whether the batch after one that probed can go round the items for these transports."""
@@ -154,6 +156,7 @@ def in_front(items: Sequence[Item], judge: Callable[[Item], Passed | None]) -> l
 
 
 def _before(place: _Place, transports: Iterable[str]) -> ItemId | None:
-    """Where a batch begins that looks for items of these transports: before the first of them, or behind all that wait."""
-    found: list[ItemId] = [place.before[each] for each in transports if each in place.before]
-    return None if None in found else min(found, default=place.upto)
+    """Where a batch begins that looks for items of these transports: before the first of them; None: at the start, where some
+    may have come due again."""
+    found: list[ItemId] = [place.before.get(each) for each in transports]
+    return None if None in found else min(found)
