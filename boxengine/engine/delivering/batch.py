@@ -161,7 +161,7 @@ class Batches:
         if sent.failed:
             failed += parts.recording.attempts(sent.failed, now=parts.clock.now())
         settlement = Settlement(list(sent.delivered), list(admitted.discarded), failed)
-        passed = self._passed(claim, settlement, sending) if course.passing else ()
+        passed = self._passed(claim, admitted, settlement, sending) if course.passing else ()
         return Handled(settlement, sent, seconds, admitted.recalled, sent.kept_back, passed)
 
     def _sending(self, claim: Claim, course: Course, admitted: Admitted) -> Sending:
@@ -189,15 +189,16 @@ class Batches:
                 sending.hold_back_keys(claim.waiting_keys(free, course.behind))
         return sending
 
-    def _passed(self, claim: Claim, settlement: Settlement, sending: Sending) -> Sequence[Passed]:
+    def _passed(self, claim: Claim, admitted: Admitted, settlement: Settlement, sending: Sending) -> Sequence[Passed]:
         """Of each bucket the first items, as far as they have outcomes, or wait for receivers that are away. They step aside."""
-        settled, unordered = set(settlement.ids), self._box.strict_order is StrictOrder.NONE
+        settled, to_be_sent = set(settlement.ids), {item.id for item in admitted.items}
+        unordered = self._box.strict_order is StrictOrder.NONE
 
         def judge(item: Item) -> Passed | None:
             if item.id in settled:
                 return Passed(item, ())
             waits_for = sending.refusing(item)
-            skipped = unordered and item.processed_at is not None  # by a strategy
+            skipped = unordered and item.id not in to_be_sent  # by a strategy, or it rests
             return Passed(item, waits_for) if waits_for or skipped or sending.stops(item) else None
 
         passed = in_front(claim.items, judge)

@@ -6,7 +6,8 @@ them. That is a hint only. An item from behind goes out only after the store was
 in front.
 
 Rows that come due in front meanwhile, such as retries, are found when reading begins at the start again: now and then, and once
-the receiver is back. A batch that probes begins with the first item for the transport in question.
+the receiver is back. A batch that probes begins with the first item for the transport in question, or at the start if none is
+known.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ ANEW = 30.0
 """Seconds after which reading begins at the start again."""
 ANEW_PER_ITEM = 0.002
 """Seconds more for each item that was passed. To read it takes a hundredth of that."""
-
 
 _NOTHING: Mapping[int, ItemId] = {}
 

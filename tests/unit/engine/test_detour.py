@@ -194,6 +194,17 @@ def test_rows_in_front_are_found_again_after_a_while(storage: Storage, order: St
     assert shop.bench.run(shop.delivery, rows=ROWS).claimed == ROWS
 
 
+def test_a_retried_item_for_which_the_time_did_not_suffice_is_not_passed(storage: Storage, order: StrictOrder) -> None:
+    """Only what a strategy skips is, or what rests."""
+    shop = Shop(storage, order, kind=Single, retry_after=HOUR)
+    tried = {"errors_count": 1, "processed_at": shop.bench.clock.now() - timedelta(days=1), "bucket": 0}
+    ids = [shop.write(f"news {number}", "news", **tried) for number in range(2)]
+    shop.bench.run(shop.delivery, until=0.0)
+    assert shop.news.ids == ids[:1]
+    shop.drain()
+    assert shop.news.ids == ids
+
+
 def test_items_that_were_passed_go_out_once_their_receiver_is_back_though_another_is_still_away(
     storage: Storage, order: StrictOrder
 ) -> None:
