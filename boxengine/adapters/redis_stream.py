@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 from redis import Redis
@@ -133,12 +133,21 @@ class RedisStreamTransport:
         }
 
     def _added(self, entries: Mapping[str, Sequence[_Entry]]) -> dict[int, Any]:
-        """Adds all entries in one round trip; returns Redis's answers, by the item's place."""
+        """Adds all entries in one round trip; returns Redis's answers, by the item's place.
+
+        All of one stream's entries are added or none, if one could overtake another of its key. A server that takes no entries,
+        such as one whose memory is full, may take them again in the middle of a batch.
+        """
+        at_once = {stream for stream, each in entries.items() if len({entry.key for entry in each}) < len(each)}
+        pipeline: Any
         with self._redis.pipeline(transaction=False) as pipeline:
             for stream, each in entries.items():
-                with _in_one_go(pipeline, each):
-                    for entry in each:
-                        pipeline.xadd(stream, entry.fields, maxlen=self._maxlen, approximate=self._approximate)
+                if stream in at_once:
+                    pipeline.execute_command("MULTI")
+                for entry in each:
+                    pipeline.xadd(stream, entry.fields, maxlen=self._maxlen, approximate=self._approximate)
+                if stream in at_once:
+                    pipeline.execute_command("EXEC")
             try:
                 answers = iter(pipeline.execute(raise_on_error=False))
             except (RedisConnectionError, RedisTimeout) as error:
@@ -151,8 +160,8 @@ class RedisStreamTransport:
                 return {entry.place: error for each in entries.values() for entry in each}
         return {
             entry.place: answer
-            for each in entries.values()
-            for entry, answer in zip(each, _answers(answers, each), strict=True)
+            for stream, each in entries.items()
+            for entry, answer in zip(each, _answers(answers, len(each), at_once=stream in at_once), strict=True)
         }
 
 
@@ -165,36 +174,17 @@ class _Entry(NamedTuple):
     fields: dict[Any, Any]
 
 
-def _repeat(entries: Sequence[_Entry]) -> bool:
-    """Whether several of one stream's entries are of one key."""
-    return len({entry.key for entry in entries}) < len(entries)
-
-
-@contextmanager
-def _in_one_go(pipeline: Any, entries: Sequence[_Entry]) -> Iterator[None]:
-    """Adds all of one stream's entries or none, if an entry could overtake one of its key.
-
-    A server that takes no entries, such as one whose memory is full, may take them again in the middle of a batch.
-    """
-    if not _repeat(entries):
-        yield
-        return
-    pipeline.execute_command("MULTI")
-    yield
-    pipeline.execute_command("EXEC")
-
-
-def _answers(answers: Iterator[Any], entries: Sequence[_Entry]) -> Sequence[Any]:
+def _answers(answers: Iterator[Any], count: int, *, at_once: bool) -> Sequence[Any]:
     """The next answers: one for each of one stream's entries."""
-    if not _repeat(entries):
-        return [next(answers) for _ in entries]
-    begun, queued, ended = next(answers), [next(answers) for _ in entries], next(answers)
+    if not at_once:
+        return list(islice(answers, count))
+    begun, queued, ended = next(answers), list(islice(answers, count)), next(answers)
     if isinstance(begun, Exception):
         # The account may not use MULTI: each entry was added by itself.
         return queued
     if isinstance(ended, Exception):
         refusal = next((answer for answer in queued if isinstance(answer, Exception)), ended)
-        return [refusal] * len(entries)
+        return [refusal] * count
     return ended  # type: ignore[no-any-return] # redis-py leaves it open
 
 
