@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sqlalchemy import DDL, Engine, Table, create_mock_engine, inspect
@@ -73,14 +74,14 @@ def ddl(dialect_name: str, boxes: Sequence[JobBox], models: Models) -> list[str]
 
 def check(engine: Engine, boxes: Sequence[JobBox], models: Models) -> list[Finding]:
     """Compares the database with what the boxes need."""
-    return [finding for box in boxes for finding in unless_locked(box, lambda box=box: _check(engine, [box], models))]  # type: ignore[misc] # bound now
+    return [finding for box in boxes for finding in unless_locked(box, partial(_check, engine, box, models))]
 
 
-def _check(engine: Engine, boxes: Sequence[JobBox], models: Models) -> list[Finding]:
+def _check(engine: Engine, box: JobBox, models: Models) -> list[Finding]:
     findings = []
     with translated(engine), engine.connect() as connection:
         present = inspect(connection)
-        for box, table in tables(boxes, models):
+        for _, table in tables([box], models):
             if not present.has_table(table.name, schema=table.schema):
                 findings.append(Finding(box.name, "error", f"table {table.fullname} does not exist: db create"))
                 continue

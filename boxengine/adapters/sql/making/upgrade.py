@@ -31,20 +31,18 @@ LOCK_PATIENCE = timedelta(seconds=5)
 
 def plan(connection: Connection, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[Step]:
     """The steps still to take, in order; none if the database has all it needs. Changes nothing."""
-    steps: list[Step] = []
-    boxes = with_sources(boxes)
-    for table, box in zip(schema.tables(boxes, models), boxes, strict=True):
-        steps += _Planner(connection, table, box).steps()
-    return steps
+    return [step for planner in _planners(connection, boxes, models) for step in planner.steps()]
 
 
 def plan_indexes(connection: Connection, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[Step]:
     """Of these steps only the indexes of tables that are there, as far as these have the columns."""
-    steps: list[Step] = []
+    return [step for planner in _planners(connection, boxes, models) for step in planner.indexes()]
+
+
+def _planners(connection: Connection, boxes: Sequence[Box], models: Iterable[type]) -> Iterator[_Planner]:
     boxes = with_sources(boxes)
     for table, box in zip(schema.tables(boxes, models), boxes, strict=True):
-        steps += _Planner(connection, table, box).indexes()
-    return steps
+        yield _Planner(connection, table, box)
 
 
 def apply(engine: Engine, steps: Iterable[Step], *, tell: Callable[[str], None] | None = None) -> Iterator[Step]:
