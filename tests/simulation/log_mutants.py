@@ -107,7 +107,7 @@ def log_goes_on_beside_a_waiting_bucket(patch: Surgery) -> None:
     patch.setattr(MemoryLog, "_is_blocked", lambda _self, _bucket, _now: False)
 
 
-@breaks(Promise.ENDS, only=("item refused",), first=100)
+@breaks(Promise.ENDS, only=("item refused",), first=148)
 def parked_items_never_step_aside(patch: Surgery) -> None:
     """Found by the simulation: a claim that finds only items which must wait writes nothing, and is made again for ever."""
     patch.setattr(LogClaim, "leave_empty", lambda _self: None)

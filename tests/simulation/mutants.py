@@ -64,13 +64,13 @@ def bucket_lock_absent(patch: Surgery) -> None:
     patch.setattr(MemoryClaim, "__init__", unlocked)
 
 
-@breaks(Promise.PROMPT, only=(), first=19_247)
+@breaks(Promise.PROMPT, only=(), first=20_567)
 def done_without_a_word(patch: Surgery) -> None:
     """Who has worked without leases does not tell those that the database refused meanwhile."""
     patch.setattr(MemoryJobQueue, "finish", lambda *_: None)
 
 
-@breaks(Promise.CARE)
+@breaks(Promise.CARE, first=1_498)
 def the_dead_forgotten(patch: Surgery) -> None:
     """Buckets are begun without leases though somebody died of them."""
 
@@ -104,7 +104,7 @@ def lost_lease_comes_back(patch: Surgery) -> None:
     patch.setattr(Holding, "renewed", renewed)
 
 
-@breaks(Promise.PROMPT, only=())
+@breaks(Promise.PROMPT, only=(), first=314)
 def wanted_flag_dropped(patch: Surgery) -> None:
     """A bucket that was asked for while in work is let go without another look."""
 
@@ -330,7 +330,7 @@ def routes_one_after_the_other(patch: Surgery) -> None:
     patch.setattr(Ordering, "by_route", by_route)
 
 
-@breaks(Promise.ORDER, only=())
+@breaks(Promise.ORDER, only=(), first=282)
 def bucket_order_by_key_only(patch: Surgery) -> None:
     """Found by the simulation: strict order by bucket grouped items by event name as if only keys had an order."""
     by_route = Ordering.by_route
@@ -493,7 +493,7 @@ def failed_polls_never_come_back(patch: Surgery) -> None:
     patch.setattr(Schedule, "done", lose)
 
 
-@breaks(Promise.PROMPT, only=(), first=3_167)
+@breaks(Promise.PROMPT, only=(), first=5_524)
 def asked_during_a_poll_forgotten(patch: Surgery) -> None:
     """A wake-up that comes while its partition is polled is lost."""
     done = Schedule.done

@@ -84,7 +84,7 @@ def sent_back_beside_its_side_rows(patch: Surgery) -> None:
     patch.setattr(MemoryLog, "_send_back", beside)
 
 
-@breaks(Promise.ATTEMPTS, only=(REWOUND, "item refused", "commit fails", "commit acknowledged late"), first=180)
+@breaks(Promise.ATTEMPTS, only=(REWOUND, "item refused", "commit fails", "commit acknowledged late"), first=359)
 def sent_back_with_its_failures(patch: Surgery) -> None:
     """Found by the simulation: failures that only Redis remembers count for an item that begins anew."""
     back = MemoryLog.send_back
