@@ -27,6 +27,8 @@ class HealthVerdict:
 MISSING_FOR = 120.0
 """Seconds after which a report of something missing expires. A box with nothing to deliver tries nothing, so nobody might
 ever withdraw the report."""
+Turned = Callable[[HealthVerdict], None]
+"""Called when the worker is found not to be alive, and when it is again."""
 Publish = Callable[[str, float, float], None]
 """Called with a loop's name, the time of its last progress, and its deadline for the next (monotonic seconds)."""
 
@@ -85,6 +87,7 @@ class Health:
         publish: Publish | None = None,
         publish_missing: Publish | None = None,
         others: OtherProcesses | None = None,
+        turned: Turned = lambda _verdict: None,
     ) -> None:
         """
         Args:
@@ -97,12 +100,16 @@ class Health:
             publish_missing: in a child process, passes on what is missing, from when on, and when that expires (monotonic
                 seconds).
             others: in the parent, its child processes.
+            turned: see ``Turned``. Nobody finds it out unless somebody asks.
         """
         self._clock = clock
         self._lock = threading.Lock()
         self._publish = publish
         self._publish_missing = publish_missing
         self._others = others
+        self._turned = turned
+        self._alive = True
+        """What was found last."""
         self._loops: dict[LoopProgress, None] = {}
         self._missing: dict[str, tuple[str, float, float]] = {}
         """By what is missing, the reason, and the times at which the report begins to count and expires."""
@@ -153,7 +160,12 @@ class Health:
         reasons = [reason for reason in (loop.complaint(now) for loop in loops) if reason]
         if self._others:
             reasons += self._others.complaints(now)
-        return HealthVerdict(not reasons, tuple(reasons))
+        verdict = HealthVerdict(not reasons, tuple(reasons))
+        with self._lock:
+            before, self._alive = self._alive, verdict.ok
+        if verdict.ok is not before:
+            self._turned(verdict)
+        return verdict
 
     def ready(self) -> HealthVerdict:
         """Whether the loops run and every server answers. Returns within the checks' timeout."""

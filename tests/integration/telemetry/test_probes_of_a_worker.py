@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 from tests.eventually import eventually
 from tests.integration.engine.receivers import Gate, Receiver
@@ -23,7 +25,7 @@ def told(answer: tuple[int, list[str]]) -> tuple[int, list[str]]:
 
 
 def test_a_transport_that_hangs_longer_than_the_general_timeout_is_not_alive_until_it_goes_on(
-    make_site: MakeSite,
+    make_site: MakeSite, caplog: pytest.LogCaptureFixture
 ) -> None:
     site = make_site(processor={"general_timeout": 1, "cutoff_timeout": 1, "threads_count": 2, "brpop_delay": 0.1})
     gate = Gate()
@@ -40,6 +42,10 @@ def test_a_transport_that_hangs_longer_than_the_general_timeout_is_not_alive_unt
         eventually(lambda: running.ask(LIVENESS) == FINE)
         assert running.ask(READINESS) == FINE
         running.watcher.wait_for_settled(1)
+    # An orchestrator restarts the worker and forgets why, so its log says so.
+    hung, again = (line for line in caplog.messages if "liveness" in line)
+    assert hung.startswith("liveness fails: boxengine-processor-")
+    assert again.startswith("liveness is well again")
 
 
 def test_threads_that_wait_for_their_turn_at_the_queue_are_alive(make_site: MakeSite) -> None:

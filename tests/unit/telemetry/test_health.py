@@ -107,6 +107,21 @@ def test_a_loop_is_alive_while_it_makes_progress_within_its_limit(clock: ManualC
     assert health.alive().ok
 
 
+def test_each_turn_is_told_once_however_often_somebody_asks(clock: ManualClock) -> None:
+    told: list[HealthVerdict] = []
+    health = Health(clock=clock, checks={}, turned=told.append)
+    loop = health.loop("processor-2", limit=LIMIT)
+    assert health.alive().ok
+    clock.advance(timedelta(seconds=61))
+    hangs = (health.ready(), health.alive())[1]
+    clock.advance(timedelta(seconds=10))
+    assert not health.alive().ok
+    loop.tick()
+    assert health.alive().ok
+    assert health.alive().ok
+    assert told == [hangs, HealthVerdict(ok=True)]
+
+
 def test_one_hung_loop_among_many_is_named(clock: ManualClock) -> None:
     health = Health(clock=clock, checks={})
     loops = [health.loop(f"processor-{number}", limit=LIMIT) for number in range(4)]

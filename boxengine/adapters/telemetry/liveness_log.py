@@ -1,0 +1,19 @@
+"""What the liveness probe finds, as log lines: an orchestrator restarts the worker without keeping the probe's answer."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from boxengine.engine.running.health import HealthVerdict
+
+logger = logging.getLogger("boxengine.worker")
+
+
+def log_liveness(verdict: HealthVerdict) -> None:
+    """For ``Health(turned=...)``."""
+    if verdict.ok:
+        logger.warning("liveness is well again: every loop makes progress")
+    else:
+        reasons = "; ".join(verdict.reasons)
+        logger.error("liveness fails: %s; kill -USR1 %d logs what each thread is doing", reasons, os.getpid())
