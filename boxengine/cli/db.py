@@ -32,11 +32,11 @@ def create(context: typer.Context, box: OneBox = None) -> None:
     from boxengine.adapters.sql.jobs import upgrade as job_upgrading  # noqa: PLC0415
     from boxengine.adapters.sql.making import schema, sizes  # noqa: PLC0415
     from boxengine.adapters.sql.making import upgrade as upgrading  # noqa: PLC0415
-    from boxengine.app.servers.database import connect_store  # noqa: PLC0415
+    from boxengine.app.servers.database import PATIENCE, connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
     wanted = chosen(boxes, box)
-    store = connect_store(boxes.resolved.settings, patient=True)
+    store = connect_store(boxes.resolved.settings, lock_limit=PATIENCE, patient=True)
     try:
         with translated(store.engine), store.engine.connect() as connection:
             indexes = upgrading.plan_indexes(connection, wanted, models(boxes, wanted))
@@ -173,11 +173,11 @@ def upgrade(
     from boxengine.adapters.sql.log.tables import with_sources  # noqa: PLC0415
     from boxengine.adapters.sql.making import sizes  # noqa: PLC0415 - see Globals.boxes
     from boxengine.adapters.sql.making import upgrade as upgrading  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.app.servers.database import connect_store  # noqa: PLC0415
+    from boxengine.app.servers.database import PATIENCE, connect_store  # noqa: PLC0415
 
     boxes = globals_of(context).boxes()
     wanted = chosen(boxes, box)
-    store = connect_store(boxes.resolved.settings, patient=True)
+    store = connect_store(boxes.resolved.settings, lock_limit=PATIENCE, patient=True)
     try:
         with translated(store.engine), store.engine.connect() as connection:
             steps = upgrading.plan(connection, wanted, models(boxes, wanted))

@@ -122,6 +122,9 @@ def test_a_locked_table_is_named_and_keeps_no_command_waiting_without_a_limit(
                 told = project.call(*command, expect=1)
                 assert "order_outbox_item: table order_outbox_items does not answer: " in told
                 assert "other_outbox_item: " in told
+            for command in (("db", "create"), ("db", "upgrade")):
+                project.call(*command, expect=1)
+                assert "table order_outbox_items does not answer: " in project.errors
         with engine.begin() as connection:
             connection.execute(text("LOCK TABLE order_outbox_items IN SHARE MODE"))  # as CREATE INDEX does
             project.call("items", "discard", "order_outbox_item", "1", "--yes", expect=1)
@@ -141,6 +144,11 @@ def test_a_locked_table_is_named_on_mariadb_too(
         told = project.call("doctor", expect=1)
         assert "order_outbox_item: table order_outbox_items does not answer: " in told
         assert "lacks privileges" not in told
+    project.execute("ALTER TABLE order_outbox_items DROP INDEX ix_order_outbox_items_status")
+    with project.engine() as engine, locked(engine, "order_outbox_items"):
+        for command in (("db", "create"), ("db", "upgrade")):
+            project.call(*command, expect=1)
+            assert "table order_outbox_items does not answer: " in project.errors
     with project.engine() as engine, locked(engine, "report_jobs"):
         told = project.call("doctor", expect=1)
         assert "report_job: table report_jobs does not answer: " in told

@@ -25,6 +25,7 @@ def connect_store(
     settings: Settings,
     *,
     statement_limit: timedelta | None = None,
+    lock_limit: timedelta | None = None,
     writes: bool = False,
     only_looks: bool = False,
     patient: bool = False,
@@ -33,6 +34,7 @@ def connect_store(
 
     Args:
         statement_limit: after this time the database aborts a statement; None: never.
+        lock_limit: see ``connect``; None: ``PATIENCE``, and no limit for what writes or is patient.
         writes: see ``connect``.
         only_looks: see ``SqlStore``.
         patient: see ``connect``.
@@ -54,6 +56,8 @@ def connect_store(
         from boxengine.adapters.telemetry.opentelemetry import current_traceparent  # noqa: PLC0415
 
         comments = current_traceparent
+    if lock_limit is None and not writes and not patient:
+        lock_limit = PATIENCE
     connections = settings.processor.threads_count + settings.poller.threads_count + SPARE_CONNECTIONS
     replica = settings.database.replica_url
     idle_timeout = max(settings.processor.general_timeout, timedelta(seconds=1))
@@ -66,7 +70,7 @@ def connect_store(
         patient=patient,
     )
     return SqlStore(
-        connect_to(settings.database.url, writes=writes, lock_limit=None if writes or patient else PATIENCE),
+        connect_to(settings.database.url, writes=writes, lock_limit=lock_limit),
         looks=connect_to(settings.database.url, lock_limit=LOCK_LIMIT),
         replica=connect_to(replica, lock_limit=LOCK_LIMIT) if replica else None,
         idle_timeout=idle_timeout,

@@ -29,7 +29,7 @@ _GONE = (
     "the server was restarted, it ended a connection that was silent for too long (wait_timeout), or it refused a packet over "
     "its max_allowed_packet: see the server's log, and raise the limit that it names"
 )
-_LOCKED = "somebody has locked the table, a migration perhaps, or a row; tried again"
+_LOCKED = "somebody has locked the table, a migration perhaps, or a row"
 _NO_TABLE = "boxengine db create makes the tables of the boxes"
 _NO_SERVER = "check database.url, and that the server runs"
 _NEXT_STEPS_BY_STATE = {LOCK_NOT_AVAILABLE: _LOCKED, _NO_SUCH_TABLE_STATE: _NO_TABLE}
@@ -38,7 +38,7 @@ _NEXT_STEPS = {
     0: f"the connection was closed: {_GONE}",
     _NO_SUCH_TABLE: _NO_TABLE,
     1153: "raise max_allowed_packet on the server, or keep payloads below it with max_payload_bytes",
-    1205: "another transaction held the rows, or the table, for too long; tried again",
+    1205: "another transaction held the rows, or the table, for too long",
     1213: "two transactions waited for each other; tried again",
     1305: (
         "a handler has ended the transaction of its batch (COMMIT, ROLLBACK, DDL, a deadlock): leave commit and rollback to the "

@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from boxengine.adapters.sql.jobs.schema import Models, tables, tuning
-from boxengine.adapters.sql.making.planning import Step, TablePlanner
+from boxengine.adapters.sql.making.planning import Step, TablePlanner, at_table
 from boxengine.domain.jobs import JobBox
 
 
@@ -16,7 +16,8 @@ def plan(connection: Connection, boxes: Sequence[JobBox], models: Models) -> lis
     """The steps still to take, in order, for ``sql.upgrade.apply``; none if the database has all it needs. Changes nothing."""
     steps: list[Step] = []
     for box, table in tables(boxes, models):
-        steps += _Planner(connection, table, box.name).steps()
+        with at_table(connection.engine, table.fullname):
+            steps += _Planner(connection, table, box.name).steps()
     return steps
 
 

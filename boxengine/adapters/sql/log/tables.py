@@ -139,13 +139,6 @@ def refuse_used_table(connection: Connection, box: Box) -> None:
         )
 
 
-def refuse_used_tables(connection: Connection, boxes: Iterable[Box]) -> None:
-    """The same for all of these boxes that have a log."""
-    for box in boxes:
-        if box.storage is Storage.LOG:
-            refuse_used_table(connection, box)
-
-
 def stricter_constraints(connection: Connection, side: BoxTable, log: LogTable) -> list[str]:
     """Names of the side table's foreign keys and checks that the log lacks."""
     query = text(

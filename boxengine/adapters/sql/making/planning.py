@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Column, Connection, Table, inspect, text
+from sqlalchemy import Column, Connection, Engine, Table, inspect, text
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
+from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.shape.models import primary_key_name
 from boxengine.adapters.sql.shape.tables import quoted, unescaped
+from boxengine.errors import StoreConflict
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,21 @@ class Step:
     """The one that it adds."""
     undo: str | None = None
     """The statement that removes what a failed step would leave behind."""
+
+
+@contextmanager
+def at_table(engine: Engine, name: str) -> Iterator[None]:
+    """Errors that a lock causes name the table.
+
+    Raises:
+        StoreUnavailable: what the database refused.
+        StoreConflict: somebody has locked the table for longer than the connection waits.
+    """
+    try:
+        with translated(engine):
+            yield
+    except StoreConflict as error:
+        raise StoreConflict(f"table {name} does not answer: {error}") from error
 
 
 def is_set(connection: Connection, table: Table, statement: str) -> bool:

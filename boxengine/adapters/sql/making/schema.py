@@ -15,7 +15,7 @@ from boxengine.adapters.sql.creating.sequence import counters
 from boxengine.adapters.sql.log import parts as log_parts
 from boxengine.adapters.sql.log import tables as logs
 from boxengine.adapters.sql.log.partitions import partitions_of
-from boxengine.adapters.sql.making.planning import is_set
+from boxengine.adapters.sql.making.planning import at_table, is_set
 from boxengine.adapters.sql.shape.index_names import index_name
 from boxengine.adapters.sql.shape.models import box_table, storage_settings
 from boxengine.adapters.sql.shape.tables import (
@@ -68,29 +68,41 @@ def create(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) ->
 
     Raises:
         SchemaMismatch: a box with ``storage: log`` has items in a table without a log; nothing is created then.
+        StoreConflict: somebody has locked a table for longer than the connection waits.
     """
     made = []
     boxes = logs.with_sources(boxes)
     with translated(engine), engine.begin() as connection:
         present = inspect(connection)
-        logs.refuse_used_tables(connection, boxes)
-        for table, box in zip(tables(boxes, models), boxes, strict=True):
-            if present.has_table(table.name, schema=table.schema):
-                known, keyed = _known_indexes(present, table), _is_keyed(present, table)
-                _add_indexes(connection, present, table, known, keyed=keyed)
-            else:
-                table.create(connection)
-                made.append(box.table)
-                known, keyed = set(), False
-            if box.sequence:
-                _add_numbers(connection, table)
-            for statement in tuning(engine.dialect, table, box, known, keyed=keyed):
-                # Only the owner may run them, even where they would change nothing.
-                if not _is_done(connection, table, statement, known):
-                    connection.exec_driver_sql(for_driver(statement))
+        for box in boxes:
             if box.storage is Storage.LOG:
-                log_parts.create(connection, table, box)
+                with at_table(engine, box.table):
+                    logs.refuse_used_table(connection, box)
+        for table, box in zip(tables(boxes, models), boxes, strict=True):
+            with at_table(engine, table.fullname):
+                if _create(connection, present, table, box):
+                    made.append(box.table)
     return made
+
+
+def _create(connection: Connection, present: Inspector, table: Table, box: Box) -> bool:
+    """Returns whether the table was missing."""
+    is_there = present.has_table(table.name, schema=table.schema)
+    known, keyed = set[str](), False
+    if is_there:
+        known, keyed = _known_indexes(present, table), _is_keyed(present, table)
+        _add_indexes(connection, present, table, known, keyed=keyed)
+    else:
+        table.create(connection)
+    if box.sequence:
+        _add_numbers(connection, table)
+    for statement in tuning(connection.dialect, table, box, known, keyed=keyed):
+        # Only the owner may run them, even where they would change nothing.
+        if not _is_done(connection, table, statement, known):
+            connection.exec_driver_sql(for_driver(statement))
+    if box.storage is Storage.LOG:
+        log_parts.create(connection, table, box)
+    return not is_there
 
 
 def ddl(dialect_name: str, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[str]:

@@ -14,13 +14,12 @@ from sqlalchemy import Column, Connection, Engine, Index, MetaData, Table
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.connecting.pooler import is_pooled
 from boxengine.adapters.sql.creating.sequence import counters
 from boxengine.adapters.sql.log import parts as log_parts
 from boxengine.adapters.sql.log.tables import names_in, refuse_old_servers, refuse_used_table, with_sources
 from boxengine.adapters.sql.making import schema
-from boxengine.adapters.sql.making.planning import Step, TablePlanner
+from boxengine.adapters.sql.making.planning import Step, TablePlanner, at_table
 from boxengine.adapters.sql.shape.index_names import index_name
 from boxengine.adapters.sql.shape.tables import OPTIONAL, counters_of, for_driver, leads_to_keys, quoted, unescaped
 from boxengine.domain.box import Box, Storage
@@ -31,18 +30,25 @@ LOCK_PATIENCE = timedelta(seconds=5)
 
 def plan(connection: Connection, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[Step]:
     """The steps still to take, in order; none if the database has all it needs. Changes nothing."""
-    return [step for planner in _planners(connection, boxes, models) for step in planner.steps()]
+    return _planned(connection, boxes, models, _Planner.steps)
 
 
 def plan_indexes(connection: Connection, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[Step]:
     """Of these steps only the indexes of tables that are there, as far as these have the columns."""
-    return [step for planner in _planners(connection, boxes, models) for step in planner.indexes()]
+    return _planned(connection, boxes, models, _Planner.indexes)
 
 
-def _planners(connection: Connection, boxes: Sequence[Box], models: Iterable[type]) -> Iterator[_Planner]:
-    boxes = with_sources(boxes)
+def _planned(
+    connection: Connection,
+    boxes: Sequence[Box],
+    models: Iterable[type],
+    steps: Callable[[_Planner], list[Step]],
+) -> list[Step]:
+    boxes, found = with_sources(boxes), list[Step]()
     for table, box in zip(schema.tables(boxes, models), boxes, strict=True):
-        yield _Planner(connection, table, box)
+        with at_table(connection.engine, table.fullname):
+            found += steps(_Planner(connection, table, box))
+    return found
 
 
 def apply(engine: Engine, steps: Iterable[Step], *, tell: Callable[[str], None] | None = None) -> Iterator[Step]:
@@ -54,15 +60,15 @@ def apply(engine: Engine, steps: Iterable[Step], *, tell: Callable[[str], None] 
     Raises:
         StoreUnavailable, SchemaMismatch: a step failed; those before it stay done, and a new plan goes on from there.
     """
-    with translated(engine):
-        for step in steps:
+    for step in steps:
+        with at_table(engine, step.table):
             if step.concurrent:
                 if tell is not None:
                     tell(f"{step.table}: {step.purpose}: waits until older transactions have ended")
                 _run_concurrently(engine, step.sql)
             else:
                 _run_in_transaction(engine, step.sql)
-            yield step
+        yield step
 
 
 def _run_concurrently(engine: Engine, statement: str) -> None:
