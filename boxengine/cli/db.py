@@ -44,8 +44,8 @@ def create(context: typer.Context, box: OneBox = None) -> None:
         for _ in upgrading.apply(store.engine, indexes, tell=say):
             pass  # of tables in use: what follows makes indexes under a lock that writers wait for
         made = schema.create(store.engine, wanted, models(boxes, wanted))
-        sizes.record(store.engine, wanted)
         made += job_schema.create(store.engine, *_jobs(boxes, box))
+        sizes.record(store.engine, wanted)
     finally:
         store.close()
     tables = [(each.name, each.table) for each in wanted] + [(each.name, each.table) for each in _jobs(boxes, box)[0]]
