@@ -125,6 +125,7 @@ def test_a_locked_table_is_named_and_keeps_no_command_waiting_without_a_limit(
             for command in (("db", "create"), ("db", "upgrade")):
                 project.call(*command, expect=1)
                 assert "table order_outbox_items does not answer: " in project.errors
+                assert "End the transaction that has locked it" in project.errors
         with engine.begin() as connection:
             connection.execute(text("LOCK TABLE order_outbox_items IN SHARE MODE"))  # as CREATE INDEX does
             project.call("items", "discard", "order_outbox_item", "1", "--yes", expect=1)

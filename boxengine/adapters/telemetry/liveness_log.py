@@ -13,7 +13,7 @@ logger = logging.getLogger("boxengine.worker")
 def log_liveness(verdict: HealthVerdict) -> None:
     """For ``Health(turned=...)``."""
     if verdict.ok:
-        logger.warning("liveness is well again: every loop makes progress")
+        logger.warning("liveness passes again: every loop makes progress")
     else:
         reasons = "; ".join(verdict.reasons)
         logger.error("liveness fails: %s; kill -USR1 %d logs what each thread is doing", reasons, os.getpid())

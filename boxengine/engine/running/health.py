@@ -100,7 +100,7 @@ class Health:
             publish_missing: in a child process, passes on what is missing, from when on, and when that expires (monotonic
                 seconds).
             others: in the parent, its child processes.
-            turned: see ``Turned``. Nobody finds it out unless somebody asks.
+            turned: see ``Turned``. Only a call of ``alive`` or ``ready`` finds it out.
         """
         self._clock = clock
         self._lock = threading.Lock()
@@ -163,7 +163,7 @@ class Health:
         verdict = HealthVerdict(not reasons, tuple(reasons))
         with self._lock:
             before, self._alive = self._alive, verdict.ok
-        if verdict.ok is not before:
+        if verdict.ok != before:
             self._turned(verdict)
         return verdict
 

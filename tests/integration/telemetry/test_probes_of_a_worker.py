@@ -45,7 +45,7 @@ def test_a_transport_that_hangs_longer_than_the_general_timeout_is_not_alive_unt
     # An orchestrator restarts the worker and forgets why, so its log says so.
     hung, again = (line for line in caplog.messages if "liveness" in line)
     assert hung.startswith("liveness fails: boxengine-processor-")
-    assert again.startswith("liveness is well again")
+    assert again.startswith("liveness passes again")
 
 
 def test_threads_that_wait_for_their_turn_at_the_queue_are_alive(make_site: MakeSite) -> None:

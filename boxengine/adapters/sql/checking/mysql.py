@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from boxengine.adapters.sql.checking import held_back
 from boxengine.adapters.sql.checking.server import AREA, ServerChecks
 from boxengine.adapters.sql.connecting.errors import CONFLICTS, sentence
-from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.making.planning import LOCKED, no_answer
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.ports.people.checkup import Remark
 
@@ -67,7 +67,7 @@ class MySqlChecks(ServerChecks):
 def _unusable(table: BoxTable, error: BaseException) -> Remark:
     name, told = table.box.table, sentence(error)
     if next(iter(error.args), None) in CONFLICTS:
-        said, advice = f"{table.box.name}: table {name} does not answer: {told}.", schema.LOCKED
+        said, advice = f"{table.box.name}: {no_answer(name, told)}.", LOCKED
     else:
         said, advice = (
             f"This account lacks privileges on {name} ({told}).",

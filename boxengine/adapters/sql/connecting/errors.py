@@ -39,7 +39,7 @@ _NEXT_STEPS = {
     _NO_SUCH_TABLE: _NO_TABLE,
     1153: "raise max_allowed_packet on the server, or keep payloads below it with max_payload_bytes",
     1205: "another transaction held the rows, or the table, for too long",
-    1213: "two transactions waited for each other; tried again",
+    1213: "two transactions waited for each other",
     1305: (
         "a handler has ended the transaction of its batch (COMMIT, ROLLBACK, DDL, a deadlock): leave commit and rollback to the "
         "engine"

@@ -12,7 +12,7 @@ from boxengine.adapters.sql.jobs import schema
 from boxengine.adapters.sql.jobs.inspection import SqlJobInspector
 from boxengine.adapters.sql.jobs.moments import ago
 from boxengine.adapters.sql.jobs.store import SqlJobs
-from boxengine.adapters.sql.making.schema import LOCKED
+from boxengine.adapters.sql.making.planning import LOCKED, no_answer
 from boxengine.adapters.sql.shape.tables import quoted
 from boxengine.domain.jobs import JobBox, JobState
 from boxengine.domain.words import plural
@@ -53,7 +53,7 @@ class SqlJobCheckup:
                 # What the account may not read cannot be asked for.
                 found += self._denied(box) or self._of(box) or [_nothing(box)]
             except StoreConflict as error:
-                text = f"{box.name}: table {box.table} does not answer: {error}."
+                text = f"{box.name}: {no_answer(box.table, error)}."
                 found.append(Remark(area="jobs", box=box.name, text=text, advice=LOCKED))
         return found
 

@@ -15,6 +15,8 @@ from boxengine.adapters.sql.shape.models import primary_key_name
 from boxengine.adapters.sql.shape.tables import quoted, unescaped
 from boxengine.errors import StoreConflict
 
+LOCKED = "End the transaction that has locked it, or wait until it is over."
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -47,7 +49,12 @@ def at_table(engine: Engine, name: str) -> Iterator[None]:
         with translated(engine):
             yield
     except StoreConflict as error:
-        raise StoreConflict(f"table {name} does not answer: {error}") from error
+        raise StoreConflict(f"{no_answer(name, error)}. {LOCKED}") from error
+
+
+def no_answer(table: str, reason: object) -> str:
+    """What a person reads of a table that somebody has locked; ``LOCKED`` is what to do."""
+    return f"table {table} does not answer: {reason}"
 
 
 def is_set(connection: Connection, table: Table, statement: str) -> bool:

@@ -15,7 +15,7 @@ from boxengine.adapters.sql.creating.sequence import counters
 from boxengine.adapters.sql.log import parts as log_parts
 from boxengine.adapters.sql.log import tables as logs
 from boxengine.adapters.sql.log.partitions import partitions_of
-from boxengine.adapters.sql.making.planning import at_table, is_set
+from boxengine.adapters.sql.making.planning import LOCKED, at_table, is_set, no_answer
 from boxengine.adapters.sql.shape.index_names import index_name
 from boxengine.adapters.sql.shape.models import box_table, storage_settings
 from boxengine.adapters.sql.shape.tables import (
@@ -34,7 +34,6 @@ from boxengine.errors import SchemaMismatch, StoreConflict
 
 MADE_BY_CREATE = "boxengine db create makes it."
 ADDED_BY_UPGRADE = "boxengine db upgrade adds it."
-LOCKED = "End the transaction that has locked it, or wait until it is over."
 _NO_DELIVERY = "Until then, workers deliver nothing of this box."
 
 
@@ -139,7 +138,7 @@ def unless_locked(box: Box | JobBox, look: Callable[[], list[Finding]]) -> list[
     try:
         return look()
     except StoreConflict as error:
-        return [Finding(box.name, "error", f"table {box.table} does not answer: {error}", LOCKED)]
+        return [Finding(box.name, "error", no_answer(box.table, error), LOCKED)]
 
 
 def _check(engine: Engine, box: Box, models: Sequence[type]) -> list[Finding]:
