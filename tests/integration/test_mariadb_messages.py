@@ -84,7 +84,7 @@ def test_a_connection_lost_on_its_way_back_to_the_pool_leaves_no_traceback(
     ("error", "said"),
     [
         (pymysql.err.InterfaceError(0, ""), "the connection was closed"),
-        (pymysql.err.OperationalError(1213, "Deadlock found when trying to get lock"), "tried again (1213)"),
+        (pymysql.err.OperationalError(1213, "Deadlock found when trying to get lock"), "waited for each other (1213)"),
         (pymysql.err.OperationalError(4031, "The client was disconnected"), "raise wait_timeout (4031)"),
         (pymysql.err.ProgrammingError(1142, "UPDATE command denied"), "the database: UPDATE command denied (1142)"),
     ],
