@@ -34,6 +34,8 @@ class Message(NamedTuple):
     partition: int = ANY
     timestamp: int = NOW
     """Milliseconds since 1970."""
+    only_topic: bool = False
+    """Whether its transport has no other topic: an error of this one would then stop every message."""
 
 
 class MessageEncoder:
@@ -51,6 +53,7 @@ class MessageEncoder:
             found = f"{wrong.group()!r} in it" if topic and wrong else "nothing"
             raise BoxError(f"topic {topic!r}: expected letters, digits, '.', '_' and '-', found {found}")
         self._constant_topic = self._topic.constant
+        self._only_topic = self._constant_topic is not None
         self._key = None if key is None else ItemTemplate(key, what="key")
         self._serializer = serializer
         self._needs_context = serializer not in {to_bytes, to_json}
@@ -79,7 +82,8 @@ class MessageEncoder:
             value, headers = _in_structured_mode(self._structured, item, value, headers)
         # Most items have no options, and reading them parses JSON.
         if not options:
-            return Message(topic, value, item.event_key if self._key is None else self._key(item), headers)
+            key = item.event_key if self._key is None else self._key(item)
+            return Message(topic, value, key, headers, ANY, NOW, self._only_topic)
         return Message(
             topic,
             value,
@@ -87,6 +91,7 @@ class MessageEncoder:
             headers,
             _partition(options),
             _timestamp(options.get("timestamp")),
+            self._only_topic,
         )
 
     def _key_of(self, item: Item, options: Mapping[str, Any]) -> str:

@@ -83,8 +83,7 @@ class SharedProducer:
             live.answered()
             return results
         for index, error in receipts.errors.items():
-            partition = messages[index].partition
-            results[index] = answer(error, partition=partition, timeout=self._timeout, last_error=live.last_error)
+            results[index] = answer(error, messages[index], timeout=self._timeout, last_error=live.last_error)
         self._single_out(messages, receipts, results)
         return results
 
@@ -187,9 +186,7 @@ class SharedProducer:
         if not receipts.errors:
             live.answered()
             return None
-        return answer(
-            receipts.errors[0], partition=message.partition, timeout=self._timeout, last_error=live.last_error
-        )
+        return answer(receipts.errors[0], message, timeout=self._timeout, last_error=live.last_error)
 
 
 def _put_off(messages: Sequence[Message], results: Sequence[Answer]) -> Mapping[int, Unavailable]:

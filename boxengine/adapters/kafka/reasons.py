@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from boxengine.adapters.kafka.messages import Message
 from boxengine.domain.outcome import Failure
 from boxengine.errors import Unavailable
 
@@ -66,12 +67,10 @@ REFUSED_TOGETHER = frozenset(
 )
 """Errors that a broker reports for a whole record batch, guilty and innocent messages alike."""
 
-ITEM_FAULTS = REFUSED_TOGETHER | {
-    "TOPIC_AUTHORIZATION_FAILED",
-    "TOPIC_EXCEPTION",
-    "UNKNOWN_TOPIC_OR_PART",
-    "_UNKNOWN_TOPIC",
-}
+TOPIC_FAULTS = frozenset({"TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"})
+"""Errors that every message for the same topic would have met."""
+
+ITEM_FAULTS = REFUSED_TOGETHER | TOPIC_FAULTS | {"TOPIC_EXCEPTION"}
 """Errors of single messages: others of the same transaction may yet succeed without them."""
 
 PURGED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
@@ -114,26 +113,29 @@ OUTAGES = (
 """Errors of brokers, connections and producers: every message would have met them. Those of a message count as an attempt."""
 
 
-def is_items_fault(error: Any, *, partition: int) -> bool:
-    """Whether others of the same transaction may yet succeed without the message.
-
-    Args:
-        partition: the one that the message asked for. If it asked for none, its partition has disappeared: the topic was
-            recreated with fewer.
-    """
-    return error.name() in ITEM_FAULTS or (error.name() == UNKNOWN_PARTITION and partition >= 0)
+def is_items_fault(error: Any, message: Message) -> bool:
+    """Whether others of the same transaction may yet succeed without the message."""
+    return error.name() in ITEM_FAULTS | {UNKNOWN_PARTITION} and not _stops_all(error, message)
 
 
-def answer(error: Any, *, partition: int, timeout: timedelta, last_error: Any = None) -> Failure | Unavailable:
+def answer(error: Any, message: Message, *, timeout: timedelta, last_error: Any = None) -> Failure | Unavailable:
     """What an error means for its message.
 
     Args:
-        partition: the one that the message asked for; negative: none.
         last_error: what the connection last complained about.
     """
-    reason = explain(error, timeout=timeout, last_error=last_error)
-    moved = error.name() == UNKNOWN_PARTITION and partition < 0
-    return Unavailable(reason) if moved or error.name() in OUTAGES or error.fatal() else Failure(reason)
+    reason = explain(error, timeout=timeout, last_error=last_error, topic=message.topic)
+    stops_all = error.name() in OUTAGES or error.fatal() or _stops_all(error, message)
+    return Unavailable(reason) if stops_all else Failure(reason)
+
+
+def _stops_all(error: Any, message: Message) -> bool:
+    """Whether the transport's other messages would have met this error of a topic, too.
+
+    If the message asked for no partition, and its partition is unknown, the topic was recreated with fewer.
+    """
+    name = error.name()
+    return (message.only_topic and name in TOPIC_FAULTS) or (name == UNKNOWN_PARTITION and message.partition < 0)
 
 
 def no_broker(error: Any, *, seconds: float, last_error: Any) -> Unavailable:
@@ -143,11 +145,12 @@ def no_broker(error: Any, *, seconds: float, last_error: Any) -> Unavailable:
     return Unavailable(f"kafka: {NO_BROKER.format(seconds=seconds)} ({error.name()}: {error.str()}){_last(last_error)}")
 
 
-def explain(error: Any, *, timeout: timedelta, last_error: Any = None) -> str:
+def explain(error: Any, *, timeout: timedelta, last_error: Any = None, topic: str | None = None) -> str:
     """An error in words; ``last_error`` explains timeouts."""
     name = str(error.name())
     said = REASONS.get(name, "not delivered").format(seconds=timeout.total_seconds())
-    return f"kafka: {said} ({name}: {error.str()}){_last(last_error) if name in UNANSWERED else ''}"
+    of = f"topic {topic}: " if topic is not None and name in TOPIC_FAULTS else ""
+    return f"kafka: {of}{said} ({name}: {error.str()}){_last(last_error) if name in UNANSWERED else ''}"
 
 
 def _last(error: Any) -> str:

@@ -53,7 +53,7 @@ class Receipts:
         """
         produce, report = producer.produce, self.report
         for index in range(first, len(messages)):
-            topic, value, key, headers, partition, timestamp = messages[index]
+            topic, value, key, headers, partition, timestamp, _ = messages[index]
             try:
                 produce(
                     topic,

@@ -247,9 +247,7 @@ class TransactionalProducers:
             self._fence_the_others()
         results = self._results(ending, slot, messages)
         spoilers = {
-            index: error.name()
-            for index, error in ending.errors.items()
-            if is_items_fault(error, partition=messages[index].partition)
+            index: error.name() for index, error in ending.errors.items() if is_items_fault(error, messages[index])
         }
         if ending.aborted is None or not spoilers or len(messages) == 1:
             return results
@@ -286,8 +284,7 @@ class TransactionalProducers:
         for index, error in ending.errors.items():
             if error.name() in PURGED and everyone is not None:
                 continue
-            partition = messages[index].partition
-            results[index] = answer(error, partition=partition, timeout=self._timeout, last_error=slot.last_error)
+            results[index] = answer(error, messages[index], timeout=self._timeout, last_error=slot.last_error)
         return results
 
     def _make(self, number: int) -> Slot:

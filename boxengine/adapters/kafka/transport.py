@@ -32,9 +32,9 @@ class KafkaTransport:
     key go out in their order. That a later one is not acknowledged after an earlier one failed holds only between
     batches: under strict order the engine puts at most one item of a key into a batch.
 
-    What only one message is guilty of (too large, unknown topic, not authorised for it) is a ``Failure`` of its item, an
-    attempt. What every message would have met (no broker answers, credentials refused, the producer broke) is
-    ``Unavailable``: the items stay pending, and no attempt is counted, however long it takes.
+    What only one message is guilty of (too large, or an unknown topic where ``topic`` is a template) is a ``Failure`` of its
+    item, an attempt. What every message would have met (no broker answers, credentials refused, the producer broke, the only
+    topic does not exist) is ``Unavailable``: the items stay pending, and no attempt is counted, however long it takes.
 
     Args:
         topic: name, or a template over the item (``orders.{event_name}``; see ``ItemTemplate``).

@@ -136,6 +136,21 @@ def test_an_unknown_topic_fails_its_own_items_and_says_so(
 
 
 @TRANSACTIONAL
+def test_items_of_a_topic_that_does_not_exist_yet_wait_for_it(
+    make: Make, guarded: GuardedKafka, options: dict[str, Any]
+) -> None:
+    topic = f"later-{len(options)}"
+    transport = make(topic, config={"topic.metadata.propagation.max.ms": 500}, **options)
+    items = [make_item(n) for n in (1, 2, 3)]
+    results = transport.call_batch(items)
+    assert all(isinstance(result, Unavailable) for result in results)
+    assert all(f"topic {topic}: unknown topic, and the broker does not create it" in str(result) for result in results)
+    (made,) = guarded.admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)]).values()
+    made.result(timeout=30)
+    eventually(lambda: transport.call_batch(items) == [None] * 3)
+
+
+@TRANSACTIONAL
 def test_a_message_over_the_topics_limit_fails_alone_and_says_so(make: Make, options: dict[str, Any]) -> None:
     transport = make("small", config={"compression.type": "none", "linger.ms": 20}, **options)
     results = transport.call_batch([make_item(n, payload=b"x" * (20_000 if n == 2 else 10)) for n in (1, 2, 3)])

@@ -48,15 +48,13 @@ def make_transactional(make: Make) -> Make:
 
 
 THREE = [make_item(number) for number in (1, 2, 3)]
+MANY_TOPICS = "orders.{event_key}"
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
         ("MSG_SIZE_TOO_LARGE", "message too large"),
-        ("UNKNOWN_TOPIC_OR_PART", "unknown topic"),
-        ("_UNKNOWN_TOPIC", "unknown topic"),
-        ("TOPIC_AUTHORIZATION_FAILED", "not authorised"),
         ("TOPIC_EXCEPTION", "the topic's name is not valid"),
         ("INVALID_RECORD", "a compacted topic needs a key"),
         ("INVALID_MSG", "not delivered"),
@@ -72,6 +70,46 @@ def test_an_error_of_one_message_is_a_failed_attempt_of_its_item_with_words_of_i
     assert words in second.reason
     assert name in second.reason
     assert not kafka.made[0].purged, "the producer of the others goes on"
+
+
+TOPICS_ERRORS = pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("UNKNOWN_TOPIC_OR_PART", "unknown topic, and the broker does not create it"),
+        ("_UNKNOWN_TOPIC", "unknown topic, and the broker does not create it"),
+        ("TOPIC_AUTHORIZATION_FAILED", "not authorised"),
+    ],
+)
+
+
+@TOPICS_ERRORS
+def test_an_error_of_one_topic_among_others_is_a_failed_attempt_of_its_items_and_names_it(
+    make: Make, kafka: FakeKafka, name: str, words: str
+) -> None:
+    kafka.answers["key-2"] = error(name)
+    first, second, third = make(topic=MANY_TOPICS).call_batch(THREE)
+    assert first is third is None
+    assert isinstance(second, Failure)
+    assert f"kafka: topic orders.key-2: {words}" in second.reason
+
+
+@TOPICS_ERRORS
+def test_an_error_of_the_only_topic_is_no_attempt(make: Make, kafka: FakeKafka, name: str, words: str) -> None:
+    kafka.answers |= dict.fromkeys(("key-1", "key-2", "key-3"), error(name))
+    results = make().call_batch(THREE)
+    assert all(isinstance(result, Unavailable) for result in results)
+    assert f"kafka: topic orders: {words}" in str(results[0])
+
+
+@TOPICS_ERRORS
+def test_a_transaction_for_the_only_topic_is_not_repeated_where_that_is_in_error(
+    make_transactional: Make, kafka: FakeKafka, name: str, words: str
+) -> None:
+    kafka.answers |= dict.fromkeys(("key-1", "key-2", "key-3"), error(name))
+    results = make_transactional().call_batch(THREE)
+    assert all(isinstance(result, Unavailable) for result in results)
+    assert all(f"kafka: topic orders: {words}" in str(result) for result in results)
+    assert kafka.steps == ["init", "begin", "abort"]
 
 
 @pytest.mark.parametrize(
@@ -249,7 +287,7 @@ def test_no_transaction_follows_one_in_which_a_message_is_put_off(make_transacti
     kafka.answers["key-2"] = error("TOPIC_AUTHORIZATION_FAILED")
     kafka.failing_steps["commit"] = deque([error("_FENCED", fatal=True)])
     items = [make_item(1), make_item(2), make_item(3, event_key="key-1", payload=b"x" * 20_000)]
-    results = make_transactional().call_batch(items)
+    results = make_transactional(topic=MANY_TOPICS).call_batch(items)
     assert [type(result) for result in results] == [Unavailable, Failure, Unavailable]
     assert kafka.produced == ["key-1", "key-2", "key-1"]
 
@@ -260,7 +298,7 @@ def test_a_spoilt_transaction_in_which_a_broker_did_not_answer_is_not_repeated_w
     kafka.once["key-1"] = error("_MSG_TIMED_OUT")
     kafka.answers["key-2"] = error("TOPIC_AUTHORIZATION_FAILED")
     items = [make_item(1), make_item(2), make_item(3, event_key="key-1")]
-    results = make_transactional().call_batch(items)
+    results = make_transactional(topic=MANY_TOPICS).call_batch(items)
     assert [type(result) for result in results] == [Unavailable, Failure, Unavailable]
 
 
@@ -281,7 +319,7 @@ def test_after_a_group_in_which_a_message_is_put_off_no_other_of_its_transaction
     kafka.answers["key-2"] = error("TOPIC_AUTHORIZATION_FAILED")
     kafka.once["key-3"] = error("MSG_SIZE_TOO_LARGE")
     items = [*THREE, make_item(4, event_key="key-1")]
-    results = make_transactional().call_batch(items)
+    results = make_transactional(topic=MANY_TOPICS).call_batch(items)
     assert [type(result) for result in results] == [Unavailable, Failure, Unavailable, Unavailable]
     assert kafka.produced[4:] == ["key-1", "key-2"]
 
@@ -306,7 +344,7 @@ def test_a_spoilt_transaction_is_repeated_without_the_message_that_spoilt_it(
     make_transactional: Make, kafka: FakeKafka
 ) -> None:
     kafka.answers["key-2"] = error("TOPIC_AUTHORIZATION_FAILED")
-    first, second, third = make_transactional().call_batch(THREE)
+    first, second, third = make_transactional(topic=MANY_TOPICS).call_batch(THREE)
     assert first is third is None
     assert "not authorised" in str(second)
     assert kafka.steps == ["init", "begin", "abort", "init", "begin", "commit"]
