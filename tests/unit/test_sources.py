@@ -69,6 +69,17 @@ def test_dead_letters_go_to_any_topic_that_the_source_does_not_read(tmp_path: Pa
     assert found(tmp_path, topics=topics, dead_letter={"topic": "orders.dead"}).dead_letter_topic == "orders.dead"
 
 
+def test_a_group_id_among_librdkafkas_settings_does_not_make_two_boxes_one_group(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    settings = yaml.safe_load(path.read_text())
+    settings["kafka"] = {"config": {"group.id": "shop"}}
+    orders = settings["inbox_items"]["order_inbox_item"]["source"]["kafka"]
+    settings["inbox_items"]["refund_inbox_item"] = {"source": {"kafka": {**orders, "group": "refunds"}}}
+    path.write_text(yaml.safe_dump(settings))
+    with pytest.raises(ConfigurationError, match=r"group\.id 'shop' is not the source's group 'refunds'"):
+        _ = boxengine.load(path).resolved
+
+
 def test_a_box_without_a_source_cannot_be_consumed_for(tmp_path: Path) -> None:
     with pytest.raises(UnknownBox, match="known boxes: order_inbox_item"):
         found(tmp_path, "dead_inbox_item")

@@ -48,7 +48,7 @@ def consumer_config(
         BoxError: a setting under which messages would be lost, or never read.
     """
     own = dict(config or {})
-    demand_safe(own)
+    demand_safe(own, group=group)
     defaults = dict(DEFAULTS)
     if own.get("group.protocol") == "consumer":
         # In this protocol the broker assigns the partitions, and librdkafka refuses a client-side strategy.
@@ -62,7 +62,7 @@ def consumer_config(
 def checks(arguments: Mapping[str, Any]) -> Iterator[tuple[str | None, Callable[[], object]]]:
     """What shows that a source could not read, or not bury; see ``boxengine.settings.transports``."""
     config = arguments.get("config") or {}
-    yield "config", partial(demand_safe, config)
+    yield "config", partial(demand_safe, config, group=arguments["group"])
     if "topic" in (arguments.get("dead_letter") or {}):
         yield "dead_letter", partial(dead_letter_config, bootstrap_servers=None, config=config)
 
@@ -80,8 +80,13 @@ def dead_letter_config(*, bootstrap_servers: str | None, config: Mapping[str, An
     )
 
 
-def demand_safe(own: Mapping[str, Any]) -> None:
+def demand_safe(own: Mapping[str, Any], *, group: str) -> None:
     """Raises ``BoxError`` if with these settings messages would be lost, or never read."""
+    if own.get("group.id", group) != group:
+        # Among the defaults it would make all boxes one group, so that each message reached one of them.
+        raise BoxError(
+            f"kafka: group.id {own['group.id']!r} is not the source's group {group!r}: leave it out of the settings"
+        )
     wrong = [
         f"{key} must be {str(value).lower()}" for key, value in OURS.items() if is_on(own.get(key, value)) != value
     ]

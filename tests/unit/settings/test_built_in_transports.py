@@ -174,6 +174,8 @@ def test_a_header_from_a_variable_that_no_receiver_would_take_is_reported_withou
     [
         ("config: {enable.auto.commit: true}", "config", "enable.auto.commit must be false"),
         ("config: {auto.offset.reset: error}", "config", "must be earliest or latest"),
+        ("config: {group.id: other}", "config", "group.id 'other' is not the source's group 'g'"),
+        ("config: {group.id: g}", None, ""),
         ("config: {acks: 0}, dead_letter: {topic: lost}", "dead_letter", "nothing could count as delivered"),
         ("config: {acks: 0, auto.offset.reset: latest}", None, ""),
     ],
