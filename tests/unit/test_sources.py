@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,27 @@ def test_a_source_does_not_read_its_own_dead_letters(tmp_path: Path, topics: Any
 @pytest.mark.parametrize("topics", ["orders", r"^orders\.[0-9]+$", "^orders(?<dead"])
 def test_dead_letters_go_to_any_topic_that_the_source_does_not_read(tmp_path: Path, topics: str) -> None:
     assert found(tmp_path, topics=topics, dead_letter={"topic": "orders.dead"}).dead_letter_topic == "orders.dead"
+
+
+def test_a_dead_letter_topic_is_a_topics_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"source\.kafka\.dead_letter.*in the topic's name"):
+        found(tmp_path, dead_letter={"topic": "dead.{topic}"})
+
+
+@pytest.mark.parametrize("pattern", ["^[", "^orders("])
+def test_a_pattern_that_is_none_is_refused_at_the_start_and_named(tmp_path: Path, pattern: str) -> None:
+    resolved = boxengine.load(written(tmp_path, topics=["refunds", pattern])).resolved
+    with pytest.raises(BoxError, match=re.escape(f"librdkafka refuses the topics refunds, {pattern}")):
+        Consuming(resolved, observer=NullObserver(), tracer=NullTracer())
+
+
+def test_a_topic_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
+    resolved = boxengine.load(written(tmp_path, topics=["orders", "orders"])).resolved
+    process = Consuming(resolved, observer=NullObserver(), tracer=NullTracer())
+    try:
+        assert [source._topics for _, _, source in process._consumers] == [["orders"]]
+    finally:
+        process.close()
 
 
 def test_a_group_id_among_librdkafkas_settings_does_not_make_two_boxes_one_group(tmp_path: Path) -> None:

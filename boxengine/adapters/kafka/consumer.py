@@ -75,9 +75,9 @@ class KafkaSource:
                 None once it exists.
 
         Raises:
-            BoxError: ``confluent-kafka`` is missing, or librdkafka refuses the configuration.
+            BoxError: ``confluent-kafka`` is missing, or librdkafka refuses the configuration or the topics.
         """
-        self._topics = list(topics)
+        self._topics = list(dict.fromkeys(topics))  # librdkafka refuses one that comes twice
         self._config = dict(config)
         self._client = client()
         self._consumer: Any = None
@@ -188,7 +188,13 @@ class KafkaSource:
 
     def _check_config(self) -> None:
         offline = {key: value for key, value in self._config.items() if key != "bootstrap.servers"}
-        self._make({**offline, "log_level": 0}).close()
+        consumer = self._make({**offline, "log_level": 0})
+        try:
+            consumer.subscribe(self._topics)
+        except self._client.exception as error:
+            raise BoxError(f"kafka: librdkafka refuses the topics {', '.join(self._topics)}: {words(error)}") from error
+        finally:
+            consumer.close()
 
     def _taken(self, consumer: Any, limit: int, wait: timedelta) -> list[ReceivedMessage] | None:
         """The messages that librdkafka has; None: nothing came in time."""

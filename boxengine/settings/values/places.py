@@ -89,6 +89,8 @@ def _dead_letter(value: object) -> dict[str, str]:
         case {"box": str(place), **rest} if place and not rest:
             return {"box": place}
         case {"topic": str(place), **rest} if place and not rest:
+            if not _TOPIC.fullmatch(place):
+                raise ValueError("expected letters, digits, '.', '_' and '-' in the topic's name")
             return {"topic": place}
         case _:
             raise ValueError("expected box: NAME or topic: NAME")
