@@ -78,6 +78,24 @@ def test_nobody_waits_without_a_limit_for_a_job_that_somebody_has_locked(
     assert jobs.row(job.id)["status"] == "running"
 
 
+def test_a_claim_passes_over_the_jobs_behind_a_holder_that_somebody_has_locked(
+    jobs: SqlHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("boxengine.adapters.sql.connecting.engine.ROW_LOCK_WAIT", 1)
+    event.listen(jobs.engines[1], "begin", _impatient)
+    holder = jobs.one(new(lock_key="a"))
+    behind = jobs.create(*[new(lock_key="a")] * 3)
+    others = jobs.create(new(lock_key="b"), new(), new(lock_key="c"))
+    with jobs.engine.connect() as somebody:
+        somebody.execute(sa.text(f"SELECT id FROM report_jobs WHERE id = {holder.id} FOR UPDATE"))
+        first, second = (jobs.other.claim(BOX, 2, worker="w") for _ in range(2))
+        assert sorted(job.id for job in [*first, *second]) == others
+        somebody.rollback()
+    assert claim(jobs) == [], "the key is held"
+    assert end(jobs, holder, Succeeded())
+    assert [job.id for job in claim(jobs)] == behind[:1]
+
+
 def _impatient(connection: sa.Connection) -> None:
     if connection.dialect.name != "postgresql":
         connection.exec_driver_sql("SET SESSION innodb_lock_wait_timeout = 1")

@@ -51,7 +51,9 @@ class Sayings:
         store, desk = harness.store, harness.desk
         first, *_ = self._tell("create", lambda: harness.create(new(), new(lock_key="a"), new(lock_key="a")))
         self._tell("create a follower", lambda: harness.create(new(after=(first,))))
-        plain, keyed = self._tell("claim, with a held lock_key", lambda: store.claim(BOX, 3, worker="w"))
+        plain, keyed = self._tell("claim, with a lock_key", lambda: store.claim(BOX, 3, worker="w"))
+        harness.create(new(lock_key="a"))
+        self._tell("claim, with a held lock_key", lambda: store.claim(BOX, 1, worker="w"))
         self._tell("claim by age too", lambda: store.claim(BOX, 1, worker="w", oldest=1))
         self._tell("heartbeat", lambda: store.beat(BOX, [Beat(plain.held, {"done": 1}), Beat(keyed.held, None)]))
         self._tell("checkpoint", lambda: self._unit(plain).checkpoint({"line": 7}))

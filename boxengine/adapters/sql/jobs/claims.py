@@ -14,6 +14,7 @@ from sqlalchemy import (
     func,
     literal,
     literal_column,
+    or_,
     select,
     update,
 )
@@ -53,16 +54,18 @@ def claim(connection: Connection, rows: JobRows, count: int, worker: str, oldest
         IntegrityError: another claim, which had not been committed yet, took a ``lock_key`` of these. Nothing is claimed.
     """
     chosen: list[int] = []
+    locked: set[str] = set()
     aged = _ready(connection, aged_candidates(rows, rows.box.aging), oldest) if oldest and rows.box.aging else []
     first, limit = aged, count
     for _ in range(ROUNDS):
-        ready = _ready(connection, candidates(rows), limit)
-        free, blocked = _split(connection, rows, list(dict.fromkeys([*first, *ready])))
+        ready = _ready(connection, candidates(rows, besides=locked), limit)
+        free, blocked, unknown = _split(connection, rows, list(dict.fromkeys([*first, *ready])))
         some = free[: count - len(chosen)]
         _run(connection, rows, some, worker)
         _set_aside(connection, rows, blocked)
         chosen += some
-        if len(chosen) >= count or not blocked:
+        locked |= unknown
+        if len(chosen) >= count or not (blocked or unknown):
             break
         first, limit = [], min(MOST_ROWS, 10 * limit)
     claimed = _read(connection, rows, chosen, {job_id for job_id, _ in aged})
@@ -74,24 +77,40 @@ def _ready(connection: Connection, query: Select[Any], limit: int) -> list[Found
     return [(row.id, row.lock_key) for row in connection.execute(query.limit(limit))]
 
 
-def _split(connection: Connection, rows: JobRows, candidates: Sequence[Found]) -> tuple[list[int], list[int]]:
-    """Splits candidates into jobs that may run, one of each key, and jobs behind a lock."""
+def _split(connection: Connection, rows: JobRows, candidates: Sequence[Found]) -> tuple[list[int], list[int], set[str]]:
+    """Splits candidates into jobs that may run, one of each key, and jobs behind a lock.
+
+    Left out are those whose key has a holder that somebody has locked: their keys come third.
+    """
     keys = {key for _, key in candidates if key is not None}
-    held = _held_keys(connection, rows, sorted(keys)) if keys else set()
+    held, unknown = _held_keys(connection, rows, sorted(keys)) if keys else (set(), set())
     free: list[int] = []
     blocked: list[int] = []
     for job_id, key in candidates:
+        if key in unknown:
+            continue
         (blocked if key in held else free).append(job_id)
         if key is not None:
             held.add(key)
-    return free, blocked
+    return free, blocked, unknown
 
 
-def _held_keys(connection: Connection, rows: JobRows, keys: Sequence[str]) -> set[str | None]:
-    """Keys of running jobs. These jobs cannot end before this transaction does, so their end finds the jobs set aside here."""
+def _held_keys(connection: Connection, rows: JobRows, keys: Sequence[str]) -> tuple[set[str], set[str]]:
+    """Keys of running jobs, and those of running jobs that somebody has locked.
+
+    The former's jobs cannot end before this transaction does, so their end finds the jobs set aside here. The latter's may be
+    about to end, and nobody would find a job set aside behind them. Nor is there a wait for them: a lock that somebody has
+    forgotten would stop the box.
+    """
     jobs = rows.jobs.c
-    held = select(jobs.holds).where(jobs.holds.in_(keys)).order_by(jobs.id)
-    return set(connection.scalars(held.with_for_update(read=True, key_share=True)))
+    holders = {row.id: row.holds for row in connection.execute(select(jobs.id, jobs.holds).where(jobs.holds.in_(keys)))}
+    if not holders:
+        return set(), set()
+    # MySQL knows no SKIP LOCKED beside the only way to write a shared lock that MariaDB knows, too.
+    shared = connection.dialect.name == "postgresql"
+    look = rows.by_id(select(jobs.holds).where(jobs.id.in_(sorted(holders)), jobs.holds.in_(keys)).order_by(jobs.id))
+    held = set(connection.scalars(look.with_for_update(read=shared, key_share=shared, skip_locked=True)))
+    return held, set(holders.values()) - held
 
 
 def _run(connection: Connection, rows: JobRows, ids: Sequence[int], worker: str) -> None:
@@ -122,10 +141,16 @@ def lag(connection: Connection, rows: JobRows) -> timedelta | None:
 # ── what all claims have in common ───────────────────────────────────────────────────────────────────
 
 
-def candidates(rows: JobRows) -> Select[Any]:
-    """The next jobs in their order, locked."""
+def candidates(rows: JobRows, *, besides: Collection[str] = ()) -> Select[Any]:
+    """The next jobs in their order, locked.
+
+    Args:
+        besides: keys whose jobs are left out.
+    """
     jobs = rows.jobs.c
     query = select(jobs.id, jobs.lock_key, jobs.priority).where(rows.queued(Waits.NOTHING))
+    if besides:
+        query = query.where(or_(jobs.lock_key.is_(None), jobs.lock_key.not_in(sorted(besides))))
     return query.order_by(jobs.priority, jobs.id).with_for_update(skip_locked=True)
 
 

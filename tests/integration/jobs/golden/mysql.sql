@@ -19,7 +19,7 @@ VALUES (%(job_id)s, %(after_id)s, %(waiting)s, %(after_failure)s);
 INSERT INTO report_jobs_events (job_id, kind, payload)
 VALUES (%(job_id)s, %(kind)s, %(payload)s);
 
--- work: claim, with a held lock_key
+-- work: claim, with a lock_key
 SET SESSION idle_transaction_timeout = 10;
 SELECT report_jobs.id,
        report_jobs.lock_key,
@@ -32,10 +32,10 @@ ORDER BY report_jobs.priority,
 LIMIT %(param_1)s
 FOR
 UPDATE SKIP LOCKED;
-SELECT report_jobs.holds
+SELECT report_jobs.id,
+       report_jobs.holds
 FROM report_jobs
-WHERE report_jobs.holds IN (%(holds_1_1)s)
-ORDER BY report_jobs.id LOCK IN SHARE MODE;
+WHERE report_jobs.holds IN (%(holds_1_1)s);
 UPDATE report_jobs
 SET status=%(status)s,
     attempt=(report_jobs.attempt + %(attempt_1)s),
@@ -92,6 +92,46 @@ WHERE report_jobs.id IN (%(id_1_1)s,
                          %(id_1_2)s);
 INSERT INTO report_jobs_events (job_id, kind, payload)
 VALUES (%(job_id)s, %(kind)s, %(payload)s);
+
+-- work: claim, with a held lock_key
+SET SESSION idle_transaction_timeout = 10;
+SELECT report_jobs.id,
+       report_jobs.lock_key,
+       report_jobs.priority
+FROM report_jobs
+WHERE report_jobs.status = 'queued'
+  AND report_jobs.waits = 0
+ORDER BY report_jobs.priority,
+         report_jobs.id
+LIMIT %(param_1)s
+FOR
+UPDATE SKIP LOCKED;
+SELECT report_jobs.id,
+       report_jobs.holds
+FROM report_jobs
+WHERE report_jobs.holds IN (%(holds_1_1)s);
+SELECT report_jobs.holds
+FROM report_jobs
+FORCE INDEX (PRIMARY)
+WHERE report_jobs.id IN (%(id_1_1)s)
+  AND report_jobs.holds IN (%(holds_1_1)s)
+ORDER BY report_jobs.id
+FOR
+UPDATE SKIP LOCKED;
+UPDATE report_jobs
+SET waits=%(waits)s
+WHERE report_jobs.id IN (%(id_1_1)s);
+SELECT report_jobs.id,
+       report_jobs.lock_key,
+       report_jobs.priority
+FROM report_jobs
+WHERE report_jobs.status = 'queued'
+  AND report_jobs.waits = 0
+ORDER BY report_jobs.priority,
+         report_jobs.id
+LIMIT %(param_1)s
+FOR
+UPDATE SKIP LOCKED;
 
 -- work: claim by age too
 SET SESSION idle_transaction_timeout = 10;
@@ -541,6 +581,9 @@ ORDER BY report_jobs.available_at,
 LIMIT %(param_1)s
 FOR
 UPDATE SKIP LOCKED;
+UPDATE report_jobs
+SET waits=%(waits)s
+WHERE report_jobs.id IN (%(id_1_1)s);
 INSERT INTO report_jobs_events (job_id, kind, payload)
 VALUES (%(job_id)s, %(kind)s, %(payload)s);
 SET SESSION idle_transaction_timeout = 10;

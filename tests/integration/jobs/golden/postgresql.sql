@@ -67,6 +67,150 @@ VALUES (%(job_id)s::BIGINT, %(after_id)s::BIGINT, %(waiting)s::SMALLINT, %(after
 INSERT INTO report_jobs_events (job_id, kind, payload)
 VALUES (%(job_id)s::BIGINT, %(kind)s::VARCHAR, %(payload)s::JSONB) RETURNING report_jobs_events.id;
 
+-- work: claim, with a lock_key
+WITH ready AS
+  (SELECT report_jobs.id AS id,
+          report_jobs.lock_key AS lock_key,
+          report_jobs.priority AS priority
+   FROM report_jobs
+   WHERE report_jobs.status = 'queued'
+     AND report_jobs.waits = 0
+   ORDER BY report_jobs.priority,
+            report_jobs.id
+   LIMIT %(most)s::INTEGER
+   FOR UPDATE SKIP LOCKED),
+     claimed AS
+  (UPDATE report_jobs
+   SET status=%(param_2)s::VARCHAR,
+       attempt=(report_jobs.attempt + %(attempt_1)s::INTEGER),
+       token=(report_jobs.token + %(token_1)s::BIGINT),
+       holds=report_jobs.lock_key,
+       worker=%(by)s::VARCHAR,
+       lease_expires_at=(clock_timestamp() + report_jobs.lease_ttl * interval '1 second'),
+       heartbeat_at=clock_timestamp(),
+       started_at=coalesce(report_jobs.started_at, clock_timestamp())
+   WHERE report_jobs.id = any(array(
+                                      (SELECT ready.id
+                                       FROM ready
+                                       WHERE ready.lock_key IS NULL))) RETURNING report_jobs.id,
+                                                                                 report_jobs.token,
+                                                                                 report_jobs.task,
+                                                                                 report_jobs.args,
+                                                                                 report_jobs.attempt,
+                                                                                 report_jobs.max_attempts,
+                                                                                 report_jobs.lease_ttl,
+                                                                                 report_jobs.priority,
+                                                                                 report_jobs.idempotency_key,
+                                                                                 report_jobs.lock_key,
+                                                                                 report_jobs.partition_key,
+                                                                                 report_jobs.checkpoint,
+                                                                                 report_jobs.created_at),
+     picked AS
+  (INSERT INTO report_jobs_events (job_id, kind, payload) SELECT claimed.id AS id,
+                                                                 %(param_1)s::VARCHAR AS anon_1,
+                                                                 jsonb_build_object(%(jsonb_build_object_2)s::VARCHAR, claimed.attempt, %(jsonb_build_object_3)s::VARCHAR, %(by)s::VARCHAR) AS jsonb_build_object_1
+   FROM claimed
+   ORDER BY claimed.id)
+SELECT claimed.id,
+       claimed.token,
+       claimed.task,
+       claimed.args,
+       claimed.attempt,
+       claimed.max_attempts,
+       claimed.lease_ttl,
+       claimed.priority,
+       claimed.idempotency_key,
+       claimed.lock_key,
+       claimed.partition_key,
+       claimed.checkpoint,
+       claimed.created_at,
+       CASE
+           WHEN (claimed.attempt > %(attempt_2)s::INTEGER) THEN
+                  (SELECT report_jobs_events.ts
+                   FROM report_jobs_events
+                   WHERE report_jobs_events.job_id = claimed.id
+                     AND report_jobs_events.kind = 'picked'
+                     AND CAST((report_jobs_events.payload ->> %(payload_1)s::TEXT) AS INTEGER) = claimed.attempt - %(attempt_3)s::INTEGER
+                   ORDER BY report_jobs_events.id DESC
+                   LIMIT %(param_3)s::INTEGER)
+       END AS previous_start,
+       false AS aged,
+                keys.keyed
+FROM
+  (SELECT
+     (SELECT count(*) AS count_1
+      FROM ready
+      WHERE ready.lock_key IS NOT NULL) AS keyed) AS keys
+LEFT OUTER JOIN claimed ON true;
+SET LOCAL idle_in_transaction_session_timeout = 10000;
+SET LOCAL lock_timeout = 10000;
+SELECT report_jobs.id,
+       report_jobs.lock_key,
+       report_jobs.priority
+FROM report_jobs
+WHERE report_jobs.status = 'queued'
+  AND report_jobs.waits = 0
+ORDER BY report_jobs.priority,
+         report_jobs.id
+LIMIT %(param_1)s::INTEGER
+FOR
+UPDATE SKIP LOCKED;
+SELECT report_jobs.id,
+       report_jobs.holds
+FROM report_jobs
+WHERE report_jobs.holds IN (%(holds_1_1)s::VARCHAR);
+UPDATE report_jobs
+SET status=%(status)s::VARCHAR,
+    attempt=(report_jobs.attempt + %(attempt_1)s::INTEGER),
+    token=(report_jobs.token + %(token_1)s::BIGINT),
+    holds=report_jobs.lock_key,
+    worker=%(worker)s::VARCHAR,
+    lease_expires_at=(clock_timestamp() + report_jobs.lease_ttl * interval '1 second'),
+    heartbeat_at=clock_timestamp(),
+    started_at=coalesce(report_jobs.started_at, clock_timestamp())
+WHERE report_jobs.id IN (%(id_1_1)s::BIGINT);
+UPDATE report_jobs
+SET waits=%(waits)s::SMALLINT
+WHERE report_jobs.id IN (%(id_1_1)s::BIGINT);
+SELECT report_jobs.id,
+       report_jobs.lock_key,
+       report_jobs.priority
+FROM report_jobs
+WHERE report_jobs.status = 'queued'
+  AND report_jobs.waits = 0
+ORDER BY report_jobs.priority,
+         report_jobs.id
+LIMIT %(param_1)s::INTEGER
+FOR
+UPDATE SKIP LOCKED;
+SELECT report_jobs.id,
+       report_jobs.token,
+       report_jobs.task,
+       report_jobs.args,
+       report_jobs.attempt,
+       report_jobs.max_attempts,
+       report_jobs.lease_ttl,
+       report_jobs.priority,
+       report_jobs.idempotency_key,
+       report_jobs.lock_key,
+       report_jobs.partition_key,
+       report_jobs.checkpoint,
+       report_jobs.created_at,
+       CASE
+           WHEN (report_jobs.attempt > %(attempt_1)s::INTEGER) THEN
+                  (SELECT report_jobs_events.ts
+                   FROM report_jobs_events
+                   WHERE report_jobs_events.job_id = report_jobs.id
+                     AND report_jobs_events.kind = 'picked'
+                     AND CAST((report_jobs_events.payload ->> %(payload_1)s::TEXT) AS INTEGER) = report_jobs.attempt - %(attempt_2)s::INTEGER
+                   ORDER BY report_jobs_events.id DESC
+                   LIMIT %(param_1)s::INTEGER)
+       END AS previous_start
+FROM report_jobs
+WHERE report_jobs.id IN (%(id_1_1)s::BIGINT);
+INSERT INTO report_jobs_events (job_id, kind, payload)
+VALUES (%(job_id)s::BIGINT, %(kind)s::VARCHAR, %(payload)s::JSONB) RETURNING report_jobs_events.id;
+
 -- work: claim, with a held lock_key
 WITH ready AS
   (SELECT report_jobs.id AS id,
@@ -155,21 +299,16 @@ ORDER BY report_jobs.priority,
 LIMIT %(param_1)s::INTEGER
 FOR
 UPDATE SKIP LOCKED;
+SELECT report_jobs.id,
+       report_jobs.holds
+FROM report_jobs
+WHERE report_jobs.holds IN (%(holds_1_1)s::VARCHAR);
 SELECT report_jobs.holds
 FROM report_jobs
-WHERE report_jobs.holds IN (%(holds_1_1)s::VARCHAR)
+WHERE report_jobs.id IN (%(id_1_1)s::BIGINT)
+  AND report_jobs.holds IN (%(holds_1_1)s::VARCHAR)
 ORDER BY report_jobs.id
-FOR KEY SHARE;
-UPDATE report_jobs
-SET status=%(status)s::VARCHAR,
-    attempt=(report_jobs.attempt + %(attempt_1)s::INTEGER),
-    token=(report_jobs.token + %(token_1)s::BIGINT),
-    holds=report_jobs.lock_key,
-    worker=%(worker)s::VARCHAR,
-    lease_expires_at=(clock_timestamp() + report_jobs.lease_ttl * interval '1 second'),
-    heartbeat_at=clock_timestamp(),
-    started_at=coalesce(report_jobs.started_at, clock_timestamp())
-WHERE report_jobs.id IN (%(id_1_1)s::BIGINT);
+FOR KEY SHARE SKIP LOCKED;
 UPDATE report_jobs
 SET waits=%(waits)s::SMALLINT
 WHERE report_jobs.id IN (%(id_1_1)s::BIGINT);
@@ -184,33 +323,6 @@ ORDER BY report_jobs.priority,
 LIMIT %(param_1)s::INTEGER
 FOR
 UPDATE SKIP LOCKED;
-SELECT report_jobs.id,
-       report_jobs.token,
-       report_jobs.task,
-       report_jobs.args,
-       report_jobs.attempt,
-       report_jobs.max_attempts,
-       report_jobs.lease_ttl,
-       report_jobs.priority,
-       report_jobs.idempotency_key,
-       report_jobs.lock_key,
-       report_jobs.partition_key,
-       report_jobs.checkpoint,
-       report_jobs.created_at,
-       CASE
-           WHEN (report_jobs.attempt > %(attempt_1)s::INTEGER) THEN
-                  (SELECT report_jobs_events.ts
-                   FROM report_jobs_events
-                   WHERE report_jobs_events.job_id = report_jobs.id
-                     AND report_jobs_events.kind = 'picked'
-                     AND CAST((report_jobs_events.payload ->> %(payload_1)s::TEXT) AS INTEGER) = report_jobs.attempt - %(attempt_2)s::INTEGER
-                   ORDER BY report_jobs_events.id DESC
-                   LIMIT %(param_1)s::INTEGER)
-       END AS previous_start
-FROM report_jobs
-WHERE report_jobs.id IN (%(id_1_1)s::BIGINT);
-INSERT INTO report_jobs_events (job_id, kind, payload)
-VALUES (%(job_id)s::BIGINT, %(kind)s::VARCHAR, %(payload)s::JSONB) RETURNING report_jobs_events.id;
 
 -- work: claim by age too
 WITH aged AS
@@ -871,6 +983,9 @@ ORDER BY report_jobs.available_at,
 LIMIT %(param_1)s::INTEGER
 FOR
 UPDATE SKIP LOCKED;
+UPDATE report_jobs
+SET waits=%(waits)s::SMALLINT
+WHERE report_jobs.id IN (%(id_1_1)s::BIGINT);
 INSERT INTO report_jobs_events (job_id, kind, payload)
 VALUES (%(job_id)s::BIGINT, %(kind)s::VARCHAR, %(payload)s::JSONB) RETURNING report_jobs_events.id;
 SET LOCAL idle_in_transaction_session_timeout = 10000;
