@@ -51,7 +51,8 @@ class AsyncJob(JobHandle[A]):
     def session(self) -> Any:
         """A SQLAlchemy ``AsyncSession``. What it writes commits with the next checkpoint or with the job's success.
 
-        Leave out ``begin()`` and ``commit()``. From its first statement to the next checkpoint a transaction is open.
+        Leave out ``begin()``, ``commit()`` and ``close()``. From its first statement to the next checkpoint a transaction is
+        open.
         """
         self.ensure_held()
         return self._unit.awaited_session(self.visit)

@@ -144,7 +144,8 @@ class Job(JobHandle[A]):
     def session(self) -> Any:
         """A SQLAlchemy session. What it writes commits with the next checkpoint or with the job's success, else not at all.
 
-        Leave out ``begin()`` and ``commit()``. From its first statement to the next checkpoint a transaction is open.
+        Leave out ``begin()``, ``commit()`` and ``close()``. From its first statement to the next checkpoint a transaction is
+        open.
         """
         self.ensure_held()
         return self._unit.session

@@ -180,6 +180,27 @@ def test_what_a_handler_has_committed_outlives_its_own_rollback(rig: Rig) -> Non
     assert set(rig.statuses()) == {Status.DELIVERED}
 
 
+class InABlock:
+    def __call__(self, item: Item, payload: Any, *, session: Session) -> None:
+        with session:
+            session.add(Order(id=item.id, title="bicycle"))
+
+
+class InAnAsyncBlock:
+    async def __call__(self, item: Item, payload: Any, *, session: AsyncSession) -> None:
+        async with session:
+            session.add(Order(id=item.id, title="bicycle"))
+
+
+@pytest.mark.parametrize("handler", [InABlock, InAnAsyncBlock])
+def test_what_a_handler_writes_in_a_block_of_the_session_is_kept(rig: Rig, handler: Callable[[], Any]) -> None:
+    rig.carry(handler())
+    ids = rig.create("one", "two")
+    rig.deliver(2)
+    assert [row.id for row in rig.ask("SELECT id FROM orders ORDER BY id")] == ids
+    assert set(rig.statuses()) == {Status.DELIVERED}
+
+
 def test_a_handler_that_rolls_back_may_go_on(rig: Rig) -> None:
     def work(session: Session, item: Item) -> None:
         catches(session, item)

@@ -133,8 +133,8 @@ def commit(job: Job[Any]) -> None:
     """Writes a row and means to commit it in the way that is asked for, after a savepoint, which is allowed."""
     with job.session.begin_nested():
         job.session.execute(text("INSERT INTO effects (body) VALUES ('in a savepoint')"))
-    if job.args["how"] == "commit":
-        job.session.commit()
+    if job.args["how"] != "begin":
+        getattr(job.session, job.args["how"])()
     job.session.rollback()
     with job.session.begin():
         job.session.execute(text("INSERT INTO effects (body) VALUES ('past the fence')"))
@@ -144,11 +144,23 @@ async def commit_awaited(job: AsyncJob[Any]) -> None:
     """The same in a coroutine."""
     async with job.session.begin_nested():
         await job.session.execute(text("INSERT INTO effects (body) VALUES ('in a savepoint')"))
-    if job.args["how"] == "commit":
-        await job.session.commit()
+    if job.args["how"] != "begin":
+        await getattr(job.session, job.args["how"])()
     await job.session.rollback()
     async with job.session.begin():
         await job.session.execute(text("INSERT INTO effects (body) VALUES ('past the fence')"))
+
+
+def block(job: Job[Any]) -> None:
+    """Takes the session for one of its own, and writes in its block."""
+    with job.session as session:
+        session.add(Effect(body="in a block"))
+
+
+async def block_awaited(job: AsyncJob[Any]) -> None:
+    """The same in a coroutine."""
+    async with job.session as session:
+        session.add(Effect(body="in a block"))
 
 
 GATES: dict[str, Gates] = {}

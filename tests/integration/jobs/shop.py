@@ -48,6 +48,8 @@ class Shop:
                         "forget": f"{HERE}.forget",
                         "commit": f"{HERE}.commit",
                         "commit_awaited": f"{HERE}.commit_awaited",
+                        "block": f"{HERE}.block",
+                        "block_awaited": f"{HERE}.block_awaited",
                     },
                 }
             },

@@ -97,9 +97,15 @@ def test_a_call_that_another_task_awaits_is_awaited(shop: Shop) -> None:
     assert (row["result"], effects(shop)) == ("done", ["kept", "in a task"])
 
 
-@pytest.mark.parametrize("how", ["begin", "commit"])
+@pytest.mark.parametrize("how", ["begin", "commit", "close"])
 @pytest.mark.parametrize("task", ["commit", "commit_awaited"])
-def test_only_the_job_commits_its_session(shop: Shop, task: str, how: str) -> None:
+def test_only_the_job_commits_and_closes_its_session(shop: Shop, task: str, how: str) -> None:
     row = end_of(shop, task, JobState.FAILED, how=how)
-    assert "leave out begin() and commit(); begin_nested() makes savepoints" in row["error"]
+    assert "leave out begin(), commit() and close(); begin_nested() makes savepoints" in row["error"]
     assert effects(shop) == []
+
+
+@pytest.mark.parametrize("task", ["block", "block_awaited"])
+def test_what_a_handler_writes_in_a_block_of_the_session_is_kept(shop: Shop, task: str) -> None:
+    end_of(shop, task, JobState.SUCCEEDED)
+    assert effects(shop) == ["in a block"]

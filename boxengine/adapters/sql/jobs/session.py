@@ -14,8 +14,8 @@ from boxengine.adapters.sql.sessions.async_session import Visit, route
 from boxengine.errors import BoxError
 
 ADVICE = (
-    "job.session is committed by job.checkpoint(...) and by the end of the job: leave out begin() and commit(); "
-    "begin_nested() makes savepoints"
+    "job.session is committed by job.checkpoint(...) and by the end of the job: leave out begin(), commit() and close(); "
+    "begin_nested() makes savepoints, and rollback() undoes what is not committed"
 )
 
 
@@ -59,9 +59,16 @@ class JobSession(Session):
         if not self._in_thread(super().rollback):
             super().rollback()
 
-    def close(self) -> None:
-        if not self._in_thread(super().close):
-            super().close()
+    def close(self) -> NoReturn:
+        """SQLAlchemy's undoes without a word what is not committed, which a handler that tidies up does not mean."""
+        raise BoxError(ADVICE)
+
+    def __exit__(self, *_error: object) -> None:
+        """Leaves it open: whoever writes ``with job.session as session`` means to keep what the block has written."""
+
+    def give_up(self) -> None:
+        """Undoes what is not committed, and gives the connection back. Only for the session's owner."""
+        super().close()
 
     def _in_thread(self, call: Any) -> bool:
         """Has the visit's thread do it; False: nobody has to, for this is the thread."""

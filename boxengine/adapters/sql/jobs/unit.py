@@ -66,7 +66,7 @@ class SqlUnit:
         session, self._session, self._awaited = self._session, None, None
         if session is not None:
             with suppress(SQLAlchemyError):  # what is not committed is undone with the connection at the latest
-                session.close()
+                session.give_up()
 
     def _with_session(self, write: Callable[[Connection], bool]) -> bool:
         session = self._session

@@ -97,6 +97,9 @@ def _claim_session() -> Any:
     class ClaimSession(Base):
         """Buffers streamed results at once: rows fetched later would be fetched outside the claim's thread."""
 
+        async def __aexit__(self, *_error: object) -> None:
+            """Leaves it open, for it is the engine's: whoever writes ``async with`` means to keep what the block has written."""
+
         async def connection(self, *_arguments: Any, **_options: Any) -> Any:
             raise BoxError(
                 "the session of a handler has no AsyncConnection, which needs an asynchronous driver: "

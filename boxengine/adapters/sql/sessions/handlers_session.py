@@ -177,4 +177,7 @@ def _class() -> Any:
             super().commit()
             self._parts[-1].committed()
 
+        def __exit__(self, *_error: object) -> None:
+            """Leaves it open, for it is the engine's: whoever writes ``with`` means to keep what the block has written."""
+
     return ClaimSession
