@@ -29,7 +29,7 @@ class Keeper:
     ) -> None:
         """Args:
         pause_after_outage: called when the store does not answer; returns the seconds until the next try.
-        worked: called when it answers.
+        worked: called when it answers, or nothing is left to ask it.
         """
         self._box = box
         self._store = store
@@ -43,6 +43,8 @@ class Keeper:
         """Sends a heartbeat for all jobs as soon as one of them is due, so that they stay together."""
         now = self._clock.monotonic()
         runs = [run for run in self._runs.of(self._box) if not run.is_lost()]
+        if not runs:
+            self._worked()  # of the jobs whose heartbeats failed none is left
         if not any(run.is_due(now) for run in runs):
             return timedelta(seconds=self._timing.watch)
         return self._beat(runs, now)
