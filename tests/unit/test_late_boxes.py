@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from boxengine.app.overview.problems import Facts, Problem, Severity, alarm, problems
-from boxengine.ports import Engagement, WorkerInfo
+from boxengine.app.overview.problems import Facts, Problem, Severity, Stuck, alarm, problems
+from boxengine.domain.box import StrictOrder
+from boxengine.domain.item import Status
+from boxengine.ports import Count, Counts, Engagement, ItemRow, Precision, WorkerInfo
 from boxengine.ports.people.checkup import Remark
 from boxengine.ports.people.history import Happened
 from tests.conformance.coordination import make_box
@@ -75,3 +78,63 @@ def test_a_thread_that_does_not_come_back_is_named() -> None:
 def test_a_redis_that_takes_no_writes_has_stopped_everything() -> None:
     found = alarm(Remark(area="redis", text="Redis is full.", advice="Raise maxmemory.", alarming=True))
     assert (found.kind, found.severity) == ("redis", Severity.STOPPED)
+
+
+def quiet(pending: Count, *stuck: Stuck, order: StrictOrder = StrictOrder.KEY, **facts: Any) -> list[Problem]:
+    """What is wrong with a box of which nothing was delivered, and nothing failed, in the last minute."""
+    none, tried = Count(0), sum(each.row.status == Status.PENDING for each in stuck)
+    known: dict[str, Any] = {
+        **dict.fromkeys(("stranded", "held_back", "broken")),
+        "workers": (worker(),),
+        "waits_since": NOW - timedelta(minutes=15),
+        "counts": Counts(pending=pending, retrying=Count(tried), failed=none, delivered=none, discarded=none),
+        **facts,
+    }
+    box = replace(BOX, strict_order=order)
+    return list(problems(Facts(box=box, now=NOW, paused=False, circuits=(), stuck=stuck, lately=Happened(), **known)))
+
+
+def stuck(status: Status, followers: Count | None, due_in: timedelta | None = None, *, leads: bool = True) -> Stuck:
+    columns: dict[str, Any] = dict.fromkeys(
+        ("uuid", "event_name", "processed_at", "available_at", "dedup_key", "options", "error_log", "payload")
+    )
+    row = ItemRow(id=7, event_key="a", bucket=3, status=status, errors_count=4, created_at=NOW, **columns)
+    return Stuck(row, followers, leads=leads, due_at=None if due_in is None else NOW + due_in)
+
+
+def kinds(found: list[Problem]) -> list[str]:
+    return [each.kind for each in found]
+
+
+def test_a_key_that_waits_for_a_failed_item_has_not_stopped_the_box() -> None:
+    assert kinds(quiet(Count(42), stuck(Status.FAILED, Count(42)))) == ["parked"]
+
+
+def test_items_that_nothing_holds_back_are_told_of_beside_a_parked_key() -> None:
+    assert kinds(quiet(Count(43), stuck(Status.FAILED, Count(42)))) == ["stalled", "parked"]
+
+
+def test_a_parked_key_with_more_followers_than_are_counted_comes_first() -> None:
+    parked, late_box = quiet(Count(500), stuck(Status.FAILED, Count(200, Precision.AT_LEAST)))
+    assert (parked.kind, late_box.kind, late_box.severity) == ("parked", "late", Severity.SLOW)
+    assert "It may wait for an item that failed. If not, items may arrive" in late_box.advice
+
+
+def test_items_that_wait_for_their_next_attempt_have_not_stopped() -> None:
+    soon, over = timedelta(minutes=20), -timedelta(minutes=5)
+    for order, alone in ((StrictOrder.NONE, None), (StrictOrder.KEY, Count(0)), (StrictOrder.BUCKET, Count(0))):
+        leads = order is not StrictOrder.NONE
+        assert kinds(quiet(Count(1), stuck(Status.PENDING, alone, soon, leads=leads), order=order)) == ["retrying"]
+        overdue = quiet(Count(1), stuck(Status.PENDING, alone, over, leads=leads), order=order)
+        assert kinds(overdue) == ["stalled", "retrying"]
+
+
+def test_a_thread_that_hangs_is_named_although_all_else_waits_for_a_failed_item() -> None:
+    hangs = worker(Engagement(box=BOX.name, threads=1, since=NOW - timedelta(minutes=2)))
+    found = quiet(Count(42), stuck(Status.FAILED, Count(42)), workers=(hangs,))
+    assert kinds(found) == ["parked", "late"]
+    assert "kill -USR1 41" in found[1].advice
+
+
+def test_without_redis_no_box_is_said_to_be_slow() -> None:
+    assert kinds(quiet(Count(5), workers=None)) == []

@@ -66,6 +66,8 @@ class Stuck:
     followers: Count | None
     leads: bool = False
     """Whether it is the first of its key or bucket, so that others may wait for it."""
+    due_at: datetime | None = None
+    """When it is tried again; None: it is not, or could be at any time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,14 +309,17 @@ def _failing(facts: Facts, *, told: bool) -> Iterator[Problem]:
 
 
 def _late(facts: Facts) -> Iterator[Problem]:
-    if facts.waits_since is None or facts.paused or facts.circuits or (facts.workers is not None and not facts.workers):
+    if facts.waits_since is None or facts.paused or facts.circuits or not facts.workers:
         return
     waited = facts.now - facts.waits_since
-    if waited <= LONG:
+    others, hanging = _others_wait(facts), _hanging(facts)
+    if waited <= LONG or (others is False and hanging is None):
         return
-    name, stalled, hanging = facts.box.name, _is_stalled(facts), _hanging(facts)
+    name, stalled = facts.box.name, others is True and _is_stalled(facts)
     sentence = f"The oldest pending item of {name} has waited for {lasting(waited)}."
     advice = "Items may arrive faster than they leave: look at the rate, the slowest transports and the workers."
+    if others is None:
+        advice = f"It may wait for an item that failed. If not, {advice[0].lower()}{advice[1:]}"
     if stalled:
         sentence = f"Nothing of {name} is delivered, and its oldest pending item has waited for {lasting(waited)}."
         advice = "A worker runs: its log says what does not work, and boxengine doctor what the servers refuse."
@@ -335,6 +340,29 @@ def _late(facts: Facts) -> Iterator[Problem]:
         sentence=sentence,
         advice=advice,
     )
+
+
+def _others_wait(facts: Facts) -> bool | None:
+    """Whether items wait besides those that failed and those behind them, of which other sentences tell; None: unknown."""
+    holding = [each for each in facts.stuck if _holds(each, facts)]
+    if not holding or facts.counts is None or facts.waiting is None:
+        return True
+    followers = [each.followers for each in holding if each.followers is not None]
+    resting = sum(count.number for count in followers) + sum(each.row.status == Status.PENDING for each in holding)
+    if facts.waiting.precision is Precision.EXACT and facts.waiting.number <= resting:
+        return False
+    retrying, tried = facts.counts.retrying, sum(each.row.status == Status.PENDING for each in facts.stuck)
+    capped = any(count.precision is not Precision.EXACT for count in followers)
+    return None if capped or facts.more_leading or retrying is None or retrying.number > tried else True
+
+
+def _holds(stuck: Stuck, facts: Facts) -> bool:
+    """Whether a person, or the time of the next attempt, is what this item and its followers wait for, and not a worker."""
+    if facts.box.strict_order is not StrictOrder.NONE and not stuck.leads:
+        return False  # counted among the followers of the first
+    if stuck.row.status == Status.FAILED:
+        return True
+    return stuck.due_at is not None and stuck.due_at > facts.now - LONG
 
 
 def _is_stalled(facts: Facts) -> bool:

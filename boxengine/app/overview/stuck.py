@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from boxengine.app.overview.problems import Stuck
+from boxengine.app.overview.waiting import due
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.ports import Count, Counts, ItemFilter, ItemRow
@@ -24,13 +25,13 @@ def stuck_items(inspector: Inspector, box: Box, counts: Counts) -> tuple[Stuck, 
     if _some(counts.retrying):
         rows += inspector.tried(box, limit=LOOKED_AT)
     if box.strict_order is StrictOrder.NONE:
-        return tuple(Stuck(row, None) for row in rows)
+        return tuple(Stuck(row, None, due_at=due(box, row)) for row in rows)
     first: dict[object, Stuck] = {}
     for row in sorted(rows, key=lambda each: each.id):
         place = row.bucket if box.strict_order is StrictOrder.BUCKET else row.event_key
         if place not in first:
             behind = inspector.followers(box, row, limit=FOLLOWERS) if len(first) < BLOCKERS else None
-            first[place] = Stuck(row, behind, leads=True)
+            first[place] = Stuck(row, behind, leads=True, due_at=due(box, row))
     leading = {stuck.row.id for stuck in first.values()}
     return (*first.values(), *(Stuck(row, None) for row in rows if row.id not in leading))
 
