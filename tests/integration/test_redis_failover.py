@@ -242,7 +242,31 @@ def test_a_replica_that_takes_writes_is_ready(own_redis: EmbeddedValkey, other: 
         RedisJobQueue(client, clock=SystemClock()).ping()
 
 
-def test_a_user_who_may_not_ask_for_the_role_is_ready(own_redis: EmbeddedValkey) -> None:
+def test_a_user_who_may_not_ask_for_the_role_or_try_a_write_is_ready(own_redis: EmbeddedValkey) -> None:
     with connect(own_redis.url()) as client:
-        client.execute_command("ACL", "SETUSER", "default", "-info")
+        client.execute_command("ACL", "SETUSER", "default", "-info", "-set")
         RedisJobQueue(client, clock=SystemClock()).ping()
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"maxmemory": "1"}, "used memory > 'maxmemory'"),
+        ({"min-replicas-to-write": "1"}, "[Nn]ot enough good replicas"),
+    ],
+    ids=["full", "without its replicas"],
+)
+def test_a_server_that_answers_and_refuses_writes_is_not_ready(
+    own_redis: EmbeddedValkey, settings: dict[str, str], reason: str
+) -> None:
+    with connect(own_redis.url()) as client:
+        queue, before = RedisJobQueue(client, clock=SystemClock()), client.dbsize()
+        queue.ping()
+        for name, value in settings.items():
+            client.config_set(name, value)
+        with pytest.raises(QueueUnavailable, match=f"takes no writes.*{reason}"):
+            queue.ping()
+        for name in settings:
+            client.config_set(name, "0")
+        queue.ping()
+        assert client.dbsize() == before

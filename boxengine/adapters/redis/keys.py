@@ -9,6 +9,8 @@ from boxengine.domain.box import Box, BoxType
 from boxengine.ports import Duty, LeaseName
 
 _PAUSE_CLASSES = {BoxType.OUTBOX: "OutboxClass", BoxType.INBOX: "InboxClass"}
+NEVER_THERE = "boxengine:never_there"
+"""A key that nobody sets. ``SET ... XX`` on it changes nothing, and is refused by a server that takes no writes."""
 _DUTIES = {Duty.POLLING: "poller", Duty.RETENTION: "retention", Duty.BACKLOG: "backlog"}
 
 

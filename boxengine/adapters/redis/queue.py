@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeVar, cast
 
 import redis
-from redis.exceptions import ReadOnlyError, ResponseError
+from redis.exceptions import NoPermissionError, ReadOnlyError, ResponseError
 
 from boxengine.adapters.redis import keys
 from boxengine.adapters.redis import queue_scripts as scripts
@@ -189,16 +189,20 @@ class RedisJobQueue:
 
     def ping(self) -> None:
         """Returns if the server answers and takes writes."""
-        with translated("reach Redis", self._client):
+        with translated("be used", self._client):
             pipeline = self._client.pipeline(transaction=False)
             pipeline.ping()
             pipeline.info("replication")
-            pong, role = pipeline.execute(raise_on_error=False)
+            pipeline.set(keys.NEVER_THERE, "", xx=True)
+            pong, role, written = pipeline.execute(raise_on_error=False)
             if isinstance(pong, Exception):
                 raise pong
             # A user without the right to ask for it (INFO) gets an error instead.
             if isinstance(role, dict) and role.get("role") == "slave" and role.get("slave_read_only", 1):
                 raise ReadOnlyError("the server is a replica and takes no writes")
+            # The user may lack the right to this key, or to this command outside of scripts.
+            if isinstance(written, Exception) and not isinstance(written, NoPermissionError):
+                raise ResponseError(f"the server takes no writes: {written}")
 
     def _token(self) -> str:
         """One that no other hold has, of whatever process."""
