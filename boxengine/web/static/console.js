@@ -68,6 +68,12 @@
 
   const parsed = (html) => new DOMParser().parseFromString(html, "text/html");
 
+  // Where the session has ended, this page leads to the login when it is loaded anew.
+  const signInAgain = async () => {
+    const answer = await fetch(location.href, { method: "HEAD", redirect: "manual" }).catch(() => null);
+    if (answer && (answer.type === "opaqueredirect" || answer.status === 401)) location.reload();
+  };
+
   const watch = (target) => {
     const state = document.querySelector("[data-live-state]");
     const said = document.createElement("p");
@@ -96,7 +102,9 @@
       source.addEventListener("error", () => {
         show(false);
         // The browser itself connects again after a broken connection, but not after an answer such as a proxy's 502.
-        if (source.readyState === EventSource.CLOSED) again = setTimeout(open, 3000);
+        if (source.readyState !== EventSource.CLOSED) return;
+        again = setTimeout(open, 3000);
+        signInAgain();
       });
     };
     // A tab that nobody sees asks nothing of the server.

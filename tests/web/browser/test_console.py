@@ -100,6 +100,16 @@ def test_a_tab_comes_back_after_a_proxy_that_refused_its_stream(running: Running
     tab.page.get_by_text("No worker runs, and 2 items wait.").first.wait_for()
 
 
+def test_a_live_page_leads_to_the_login_when_the_session_has_ended(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "LASTS", 0.1)  # a stream ends, and the tab asks for the next one
+    tab = running.tab().sign_in().go("/boxes/order-outbox-item")
+    tab.page.locator("[data-live-state].on").wait_for()
+    tab.page.context.clear_cookies()
+    tab.page.wait_for_url("**/login?next=*")
+
+
 def test_the_overview_changes_by_itself_while_somebody_looks(running: Running) -> None:
     tab = running.tab().sign_in()
     sentence = tab.page.locator("[data-live] .sentence, [data-live] .fine").first
