@@ -68,6 +68,7 @@ def _environment() -> Environment:
         "count": lambda count: "–" if count is None else _short(count),
         "json": as_json,
         "lasting": lasting,
+        "legible": escaped,
         "masked": _safe,
         "moment": _moment,
         "rate": lambda rate: "–" if rate is None else f"{rate:,.0f}" if rate >= 10 or rate == 0 else f"{rate:.1f}",  # noqa: PLR2004

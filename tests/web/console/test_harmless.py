@@ -6,6 +6,7 @@ import json
 import re
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -72,6 +73,20 @@ def test_what_would_reorder_or_colour_a_sentence_is_shown_as_an_escape(console: 
         assert not any(each in page for each in "\x1b\u2067"), path
     assert "1 item of key a\\u202eb waits for item" in browser.get("/").text
     assert "second\u00a0line" in browser.get(f"{ORDERS}/items/{item_id}").text
+
+
+def test_a_key_or_name_that_would_reorder_the_page_is_shown_with_escapes_and_chosen_as_it_is(console: Console) -> None:
+    key, event = "rtl\u202egnp.exe", "created\u2066"
+    first, _ = console.create(count=2, event_key=key, event_name=event)
+    browser = console.browser()
+    question = f"{ORDERS}/act?{urlencode({'action': 'discard', 'status': 'pending', 'key': key})}"
+    for path in (f"{ORDERS}/items", f"{ORDERS}/items/{first}", question):
+        shown = re.sub(r"<input[^>]*>", "", browser.get(path).text)
+        assert "rtl\\u202egnp.exe" in shown, path
+        assert not any(each in shown for each in "\u202e\u2066"), path
+    answer = browser.press(question, f"{ORDERS}/act", action="discard", status="pending", key=key)
+    assert "2 items discarded" in browser.get(answer.headers["location"]).text
+    assert "rtl\\u202egnp.exe" in browser.get("/trail").text
 
 
 def test_a_statement_that_takes_too_long_is_broken_off_with_a_sentence(console: Console) -> None:
