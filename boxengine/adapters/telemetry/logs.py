@@ -16,6 +16,7 @@ from typing import Any, Literal, TextIO
 from boxengine.adapters.telemetry.background import BackgroundHandler
 from boxengine.adapters.telemetry.tags import STANDARD, TagFilter, safe
 from boxengine.domain.item import rfc3339
+from boxengine.domain.legible import escaped
 from boxengine.domain.masking import masked, masked_text
 from boxengine.engine.attempt import text_of
 
@@ -128,7 +129,8 @@ class TextFormatter(logging.Formatter):
         line = f"{time} {record.levelname:<7} {_shown(record.getMessage())}{masked_text(tags)}"
         if record.exc_info and record.exc_info[0]:
             line += "\n" + _shown(self.formatException(record.exc_info), LONGEST_TRACEBACK)
-        return line
+        # A receiver's words must not steer the terminal on which people read them. Users' own lines may be in colour.
+        return escaped(line) if record.name.partition(".")[0] == "boxengine" else line
 
 
 def _shown(text: str, longest: int = LONGEST_TEXT) -> str:

@@ -109,6 +109,20 @@ def test_a_traceback_follows_its_line_of_text() -> None:
     assert "ERROR   broken\nTraceback" in stream.getvalue()
 
 
+def test_words_of_a_receiver_do_not_steer_the_terminal_and_users_lines_keep_their_colours() -> None:
+    stream, own = io.StringIO(), logging.getLogger("shop.shipping")
+    handler = logs.configure(format="text", stream=stream)
+    logger.warning("item failed: \x1b[2J\u202eevil", extra={"event_key": "a\x07b"})
+    own.addHandler(handler)
+    try:
+        own.warning("\x1b[31mred\x1b[0m")
+    finally:
+        own.removeHandler(handler)
+    ours, theirs = stream.getvalue().splitlines()
+    assert ours.endswith("item failed: \\x1b[2J\\u202eevil event_key=a\\x07b")
+    assert theirs.endswith("\x1b[31mred\x1b[0m")
+
+
 def test_configuring_twice_writes_each_line_once() -> None:
     first, second = io.StringIO(), io.StringIO()
     logs.configure(format="json", stream=first)
