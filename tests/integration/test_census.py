@@ -96,6 +96,11 @@ def test_counting_ends_at_its_limit(store: SqlStore, box: Box) -> None:
     assert counts.retrying.precision is AT_LEAST
 
 
+@pytest.mark.parametrize("limit", [29, 19, 9], ids=["pending", "failed", "discarded"])
+def test_rows_over_a_limit_are_not_taken_for_delivered_ones(store: SqlStore, box: Box, limit: int) -> None:
+    assert SqlCensus(store, small=0, limit=limit).take(box).delivered is None
+
+
 def test_of_many_pending_rows_those_tried_before_are_counted_at_the_head_of_every_bucket(
     store: SqlStore, box: Box
 ) -> None:
@@ -130,7 +135,7 @@ def test_without_an_index_to_count_by_nothing_is_said_rather_than_the_whole_tabl
                 connection.exec_driver_sql(f"DROP INDEX {index['name']}{where}")
     counts = SqlCensus(store, small=0).take(box)
     assert (counts.pending, counts.retrying, counts.failed, counts.discarded) == (None, None, None, None)
-    assert counts.delivered is not None
+    assert counts.delivered is None
     assert exact(SqlCensus(store).take(box))
 
 

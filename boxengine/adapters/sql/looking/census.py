@@ -2,7 +2,7 @@
 
 Counting a table of millions takes seconds and reads all of it into the cache. So pending, failed and discarded rows,
 the ones people ask about, are counted by index and up to a limit; the number of delivered rows is the database's estimate of
-the total less the others.
+the total less the others. Where one of the others came to its limit, nobody knows how many are left for the delivered ones.
 """
 
 from __future__ import annotations
@@ -149,9 +149,10 @@ class _Rows:
         for status in (Status.PENDING, Status.FAILED, Status.DISCARDED):
             index = indexes.pending if status is Status.PENDING else indexes.given_up
             counts[status] = self._of(status, index, known.capped)
-        others = sum(count.number for count in counts.values() if count is not None)
-        counts[Status.DELIVERED] = Count(max(0, self._total() - others), Precision.ABOUT)
-        pending = counts[Status.PENDING]
+        pending, failed, discarded = (counts[each] for each in (Status.PENDING, Status.FAILED, Status.DISCARDED))
+        if all(count is not None and count.precision is Precision.EXACT for count in (pending, failed, discarded)):
+            others = sum(count.number for count in counts.values() if count is not None)
+            counts[Status.DELIVERED] = Count(max(0, self._total() - others), Precision.ABOUT)
         return _counts(counts, None if pending is None else self._retrying(pending, indexes.pending or "", fronts))
 
     # ── by index ─────────────────────────────────────────────────────────────────────────────────────
