@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.log.foreign import reposition
 from boxengine.adapters.sql.looking.census import SqlCensus
 from boxengine.adapters.sql.looking.items import SqlItems
@@ -305,6 +306,26 @@ def test_an_item_that_waits_in_the_side_table_does_not_step_aside_again(bench: B
     )
     assert bench.take() == [failed]
     assert bench.side() == [(failed, Status.DELIVERED, 1)]
+
+
+@pytest.mark.parametrize("server", ["server", "1"], ids=["the same server", "another server"])
+def test_data_restored_beside_the_positions_of_db_create_goes_on_where_it_was(bench: Bench, server: str) -> None:
+    delivered = [bench.commit(bucket=bucket) for bucket in (0, 1)]
+    assert bench.take(buckets=(0, 1)) == delivered
+    waiting = bench.commit()
+    # What db create gives a bucket: the data of a dump comes beside it, as the turns differ.
+    bench.run(
+        f"UPDATE order_items_positions SET server = {server}; "
+        "INSERT INTO order_items_positions (bucket, passed, server) "
+        "SELECT bucket, '3:3:', system_identifier FROM generate_series(0, 1) AS bucket, pg_control_system()"
+    )
+    (told,) = [finding for finding in schema.check(bench.engine, [bench.box]) if finding.severity == "error"]
+    assert "two positions for 2 buckets" in told.message
+    bench.store = SqlStore(bench.engine)  # a worker that starts now
+    assert bench.take(buckets=(0, 1)) == [waiting]
+    assert schema.check(bench.engine, [bench.box]) == []
+    assert bench.store.outlook(bench.box, [0, 1]).due == []
+    assert bench.store.oldest_finished(bench.box, DELIVERED) is not None, "nothing keeps retention from the log"
 
 
 def test_ids_that_begin_anew_are_told_of_with_what_to_do_and_nothing_is_lost(bench: Bench) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, Engine, text
 
 from boxengine.adapters.sql.connecting.errors import translated
-from boxengine.adapters.sql.log.tables import BUCKET, LogTable, in_text, reflect_log
+from boxengine.adapters.sql.log.tables import BUCKET, LogTable, doubled_positions, in_text, reflect_log
 from boxengine.adapters.sql.shape.tables import BoxTable, reflect
 from boxengine.domain.box import Box
 from boxengine.errors import StoreUnavailable
@@ -53,6 +53,8 @@ def reposition(engine: Engine, box: Box, *, anyway: bool = False) -> int | None:
         connection.execute(text(f"SET LOCAL lock_timeout = '{_PATIENCE}s'"))
         tables = [in_text(logs[0].log), *(in_text(found.positions) for found in logs)]
         connection.execute(text(f"LOCK TABLE {', '.join(tables)} IN SHARE ROW EXCLUSIVE MODE"))
+        for found in logs:
+            _keep_the_newest(connection, box, found)
         if not anyway and not any(is_foreign(connection, found) for found in logs):
             return None
         _refuse_what_is_unsafe(connection, box, logs)
@@ -66,6 +68,23 @@ def reposition(engine: Engine, box: Box, *, anyway: bool = False) -> int | None:
         for found in logs:
             connection.execute(text(_renumber(found)))
         return aside
+
+
+def _keep_the_newest(connection: Connection, box: Box, found: LogTable) -> None:
+    """Of a bucket with several positions, the one that has moved most often: what ``db create`` gives has not moved at all."""
+    if not doubled_positions(connection, found):
+        return
+    may = text("SELECT has_table_privilege(:positions, 'DELETE')")
+    if not connection.execute(may, {"positions": found.positions}).scalar():
+        raise ForeignPositions(
+            f"box {box.name}: buckets have two positions, as the data of a dump was restored beside those of db create; this "
+            f"account lacks DELETE on {found.positions}: as its owner, run boxengine db reposition {box.source.name}"
+        )
+    positions = in_text(found.positions)
+    older = (
+        f"DELETE FROM {positions} AS p USING {positions} AS newer WHERE newer.bucket = p.bucket AND newer.turn > p.turn"
+    )
+    connection.execute(text(older))
 
 
 def is_foreign(connection: Connection, found: LogTable) -> bool:

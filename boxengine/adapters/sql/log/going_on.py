@@ -8,7 +8,7 @@ from sqlalchemy import Engine, text
 
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.log.foreign import REASON, has_rows_ahead, reposition
-from boxengine.adapters.sql.log.tables import reflect_log
+from boxengine.adapters.sql.log.tables import doubled_positions, reflect_log
 from boxengine.adapters.sql.shape.tables import reflect
 from boxengine.domain.box import Box, Storage
 
@@ -39,10 +39,11 @@ class GoingOn:
             return
         with translated(self._engine), self._engine.connect() as connection:
             started = connection.execute(text("SELECT pg_postmaster_start_time()")).scalar()
-            ahead = self._looked.get(box.name) != started and has_rows_ahead(
-                connection, reflect_log(connection, reflect(connection, box))
+            found = None if self._looked.get(box.name) == started else reflect_log(connection, reflect(connection, box))
+            astray = found is not None and (
+                has_rows_ahead(connection, found) or bool(doubled_positions(connection, found))
             )
-        if ahead:
+        if astray:
             self.go_on(box)
         self._looked[box.name] = started
         self._sure.add(box.name)

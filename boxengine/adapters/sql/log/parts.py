@@ -238,7 +238,7 @@ def _positions(dialect: Dialect, schema: str, box: Box) -> Iterator[Part]:
         purpose="give each bucket a position",
         sql=f"INSERT INTO {positions} (bucket, passed, server) {beginning} ON CONFLICT DO NOTHING",
         relation=positions,
-        check=f"SELECT count(*) = {box.bucket_size} FROM {in_text(positions)} WHERE bucket < {box.bucket_size}",
+        check=f"SELECT count(DISTINCT bucket) = {box.bucket_size} FROM {in_text(positions)} WHERE bucket < {box.bucket_size}",
     )
 
 

@@ -196,8 +196,19 @@ def may_read_positions(connection: Connection, found: LogTable) -> bool:
 
 def missing_positions(connection: Connection, found: LogTable, buckets: Sequence[int]) -> int:
     """How many of these buckets have no position yet."""
-    query = text(f"SELECT count(*) FROM {in_text(found.positions)} WHERE bucket = ANY(:buckets)")
+    query = text(f"SELECT count(DISTINCT bucket) FROM {in_text(found.positions)} WHERE bucket = ANY(:buckets)")
     return len(buckets) - int(connection.execute(query, {"buckets": list(buckets)}).scalar() or 0)
+
+
+def doubled_positions(connection: Connection, found: LogTable) -> int:
+    """How many buckets have more than one position: the data of a dump was restored beside what ``db create`` had made.
+
+    No index prevents it: one by bucket alone would lead each move over all versions that died.
+    """
+    query = text(
+        f"SELECT count(*) FROM (SELECT FROM {in_text(found.positions)} GROUP BY bucket HAVING count(*) > 1) AS doubled"
+    )
+    return int(connection.execute(query).scalar() or 0)
 
 
 def in_text(name: str) -> str:

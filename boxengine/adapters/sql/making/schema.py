@@ -35,6 +35,7 @@ from boxengine.errors import SchemaMismatch, StoreConflict
 MADE_BY_CREATE = "boxengine db create makes it."
 ADDED_BY_UPGRADE = "boxengine db upgrade adds it."
 _NO_DELIVERY = "Until then, workers deliver nothing of this box."
+_ONE_KEPT = "A worker that starts keeps the right one, as does boxengine db reposition."
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +224,14 @@ def _check_log(connection: Connection, found: BoxTable) -> list[Finding]:
         return [Finding(box.name, "error", told, remedy=f"As its owner: GRANT SELECT ON {log.positions} to it.")]
     absent = logs.missing_positions(connection, log, box.buckets)
     told = f"the log of table {box.table} has no position for {plural(absent, 'bucket')}: db create"
+    doubled = logs.doubled_positions(connection, log)
+    twice = (
+        f"the log of table {box.table} has two positions for {plural(doubled, 'bucket')}: the data of a dump was restored beside "
+        "those of db create"
+    )
     return [
         *([Finding(box.name, "error", told)] if absent else []),
+        *([Finding(box.name, "error", twice, _ONE_KEPT)] if doubled else []),
         *_check_constraints(connection, found, log),
         *_check_partitions(connection, box, log),
     ]
