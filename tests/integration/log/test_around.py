@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -179,6 +180,24 @@ def test_retention_deletes_what_was_passed_and_is_old_and_nothing_else(bench: Be
     assert deleted == 1
     assert bench.ask("SELECT id FROM order_items_log ORDER BY id") == [(second,), (pending,)]
     assert bench.take() == [pending]
+
+
+def test_db_check_tells_of_a_publication_that_keeps_retention_from_the_log_and_its_remedy_helps(bench: Bench) -> None:
+    bench.run("CREATE PUBLICATION everything FOR ALL TABLES")
+    item = bench.commit()
+    assert bench.take() == [item]
+    since = datetime.now(UTC) - timedelta(days=1)
+    until = since + timedelta(days=2)
+    delete = partial(
+        bench.store.delete_finished, bench.box, DELIVERED, created_from=since, created_before=until, limit=10
+    )
+    with pytest.raises(StoreUnavailable, match="replica identity"):
+        delete()
+    (told,) = schema.check(bench.engine, [bench.box])
+    assert "order_items_log has no replica identity, and a publication has it (everything)" in told.message
+    bench.run(told.remedy.removeprefix("As its owner: ").rstrip("."))
+    assert schema.check(bench.engine, [bench.box]) == []
+    assert delete() == 1
 
 
 # ── other servers ────────────────────────────────────────────────────────────────────────────────────

@@ -149,6 +149,21 @@ def stricter_constraints(connection: Connection, side: BoxTable, log: LogTable) 
     return [str(name) for (name,) in connection.execute(query, {"side": side.name, "log": log.log})]
 
 
+def publications_in_the_way(connection: Connection, log: LogTable) -> list[str]:
+    """Names of publications because of which the server refuses to delete rows of the log: these have no replica identity.
+
+    Of a log in partitions retention empties whole ones, which needs none.
+    """
+    query = text(
+        "SELECT p.pubname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace JOIN pg_publication_tables AS t "
+        "ON t.schemaname = n.nspname AND t.tablename = c.relname JOIN pg_publication AS p ON p.pubname = t.pubname "
+        "WHERE c.oid = to_regclass(:log) AND c.relkind <> 'p' AND (p.pubdelete OR p.pubupdate) AND (c.relreplident = 'n' OR "
+        "(c.relreplident = 'd' AND NOT EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary))) "
+        "ORDER BY p.pubname"
+    )
+    return [str(name) for (name,) in connection.execute(query, {"log": log.log})]
+
+
 def reflect_log(connection: Connection, side: BoxTable) -> LogTable:
     """Looks log and positions up in the database.
 

@@ -233,6 +233,7 @@ def _check_log(connection: Connection, found: BoxTable) -> list[Finding]:
         *([Finding(box.name, "error", told)] if absent else []),
         *([Finding(box.name, "error", twice, _ONE_KEPT)] if doubled else []),
         *_check_constraints(connection, found, log),
+        *_check_publications(connection, box, log),
         *_check_partitions(connection, box, log),
     ]
 
@@ -249,9 +250,25 @@ def _check_constraints(connection: Connection, side: BoxTable, log: logs.LogTabl
         )
 
 
+def _check_publications(connection: Connection, box: Box, log: logs.LogTable) -> Iterator[Finding]:
+    names = [] if _is_told_of_another(box) else logs.publications_in_the_way(connection, log)
+    if names:
+        told = (
+            f"{logs.names_in(box)[0]} has no replica identity, and a publication has it ({', '.join(names)}): PostgreSQL refuses "
+            "each deletion, so retention deletes nothing of the box"
+        )
+        remedy = f"As its owner: ALTER TABLE {log.log} REPLICA IDENTITY FULL."
+        yield Finding(box.name, "warning", told, remedy=remedy)
+
+
+def _is_told_of_another(box: Box) -> bool:
+    """What is said of a log is said of its first reader."""
+    return box.subscription is not None and box.name != box.readers[0].name
+
+
 def _check_partitions(connection: Connection, box: Box, log: logs.LogTable) -> Iterator[Finding]:
-    if box.subscription is not None and box.name != box.readers[0].name:
-        return  # told of its first reader
+    if _is_told_of_another(box):
+        return
     name, _ = logs.names_in(box)
     partitions = partitions_of(connection, log.log)
     if partitions is None:
