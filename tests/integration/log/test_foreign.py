@@ -11,10 +11,13 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from boxengine.adapters.sql.log.foreign import reposition
+from boxengine.adapters.sql.making import schema
 from boxengine.domain.item import Status
 from boxengine.embedded import EmbeddedPostgres
 from boxengine.embedded.account import unprivileged_account
 from boxengine.embedded.wheels import postgres_installation
+from boxengine.errors import StoreUnavailable
+from tests.eventually import eventually
 from tests.integration.log.bench import Bench
 from tests.servers.postgres import PostgresFromWheel
 from tests.servers.promised import promised_servers, require
@@ -27,7 +30,8 @@ pytestmark = pytest.mark.xdist_group("moved servers")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
     """A server that no other test knows."""
     require(PostgresFromWheel().offer(), promised_servers(os.environ))
-    with EmbeddedPostgres(tmp_path_factory.mktemp("moved") / "other", durable=False) as server:
+    folder = tmp_path_factory.mktemp("moved") / "other"
+    with EmbeddedPostgres(folder, durable=False, settings={"wal_level": "logical"}) as server:
         yield server
 
 
@@ -106,3 +110,39 @@ def test_a_copy_of_the_disk_without_the_last_commits_goes_on_where_its_own_posit
         assert reposition(new.engine, new.box) is None
         after = [new.commit(), new.commit()]
         assert new.take() == after
+
+
+@pytest.mark.parametrize("burned", [0, 20_000])
+def test_a_logical_copy_delivers_once_no_row_arrives_any_more_and_loses_nothing(
+    postgres_url: str, other: EmbeddedPostgres, burned: int
+) -> None:
+    name = f"published_{burned}"
+    with bench_at(other.url()) as server, ExitStack() as stack:
+        alone = stack.enter_context(server.engine.connect().execution_options(isolation_level="AUTOCOMMIT"))
+        alone.exec_driver_sql(f"CREATE DATABASE {name}")
+        old = stack.enter_context(bench_at(other.url(name)))
+        new = stack.enter_context(bench_at(postgres_url))
+        here = stack.enter_context(new.engine.connect().execution_options(isolation_level="AUTOCOMMIT"))
+        here.exec_driver_sql(
+            f"DO $$ BEGIN FOR i IN 1..{burned} LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
+        )
+        old.run("CREATE PUBLICATION leaving FOR TABLE order_items_log")
+        items = [old.commit()]
+        source = other.url(name).replace("+psycopg", "")
+        here.exec_driver_sql(f"CREATE SUBSCRIPTION arriving CONNECTION '{source}' PUBLICATION leaving")
+        try:
+            eventually(lambda: len(new.ask("SELECT FROM order_items_log")) == len(items))
+            with pytest.raises(StoreUnavailable, match=r"still arrive .* \(arriving\)"):
+                new.take()
+            with pytest.raises(StoreUnavailable, match=r"still arrive .* \(arriving\)"):
+                reposition(new.engine, new.box, anyway=True)
+            (told,) = [each for each in schema.check(new.engine, [new.box]) if each.severity == "error"]
+            assert "still arrive" in told.message
+            items.append(old.commit())
+            eventually(lambda: len(new.ask("SELECT FROM order_items_log")) == len(items))
+        finally:
+            here.exec_driver_sql("DROP SUBSCRIPTION arriving")
+        new.run(f"SELECT setval('order_items_id_seq', {items[-1]})")
+        items.append(new.commit())
+        assert new.take() == items
+        assert schema.check(new.engine, [new.box]) == []

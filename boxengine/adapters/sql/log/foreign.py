@@ -11,13 +11,17 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, Engine, text
 
 from boxengine.adapters.sql.connecting.errors import translated
-from boxengine.adapters.sql.log.tables import BUCKET, LogTable, doubled_positions, in_text, reflect_log
+from boxengine.adapters.sql.log.tables import BUCKET, LogTable, arriving_by, doubled_positions, in_text, reflect_log
 from boxengine.adapters.sql.shape.tables import BoxTable, reflect
 from boxengine.domain.box import Box
 from boxengine.errors import StoreUnavailable
 
 REASON = (
     "its positions are in the numbers of another server's transactions (a restored dump, a logical copy, pg_resetwal)"
+)
+STILL_ARRIVING = (
+    "rows of its log still arrive from another server by logical replication ({}), with that server's numbers, and some would "
+    "never go out: drop the subscription before workers start here"
 )
 _PATIENCE = 5
 """Seconds to wait for writers' transactions. Writers that come later wait as long."""
@@ -45,7 +49,7 @@ def reposition(engine: Engine, box: Box, *, anyway: bool = False) -> int | None:
     Raises:
         SchemaMismatch: the box has no log.
         StoreConflict: writers did not end their transactions in time.
-        ForeignPositions: this account may not do it, or new items get ids of old ones.
+        ForeignPositions: rows still arrive from the other server, this account may not do it, or new items get ids of old ones.
     """
     with translated(engine), engine.begin() as connection:
         sides = [reflect(connection, reader) for reader in box.readers]
@@ -53,6 +57,7 @@ def reposition(engine: Engine, box: Box, *, anyway: bool = False) -> int | None:
         connection.execute(text(f"SET LOCAL lock_timeout = '{_PATIENCE}s'"))
         tables = [in_text(logs[0].log), *(in_text(found.positions) for found in logs)]
         connection.execute(text(f"LOCK TABLE {', '.join(tables)} IN SHARE ROW EXCLUSIVE MODE"))
+        refuse_arrivals(connection, box, logs[0])
         for found in logs:
             _keep_the_newest(connection, box, found)
         if not anyway and not any(is_foreign(connection, found) for found in logs):
@@ -68,6 +73,14 @@ def reposition(engine: Engine, box: Box, *, anyway: bool = False) -> int | None:
         for found in logs:
             connection.execute(text(_renumber(found)))
         return aside
+
+
+def refuse_arrivals(connection: Connection, box: Box, found: LogTable) -> None:
+    """Raises:
+    ForeignPositions: rows of the log arrive by logical replication, with numbers that a position here may already have passed.
+    """
+    if names := arriving_by(connection, found):
+        raise ForeignPositions(f"box {box.name}: {STILL_ARRIVING.format(', '.join(names))}")
 
 
 def _keep_the_newest(connection: Connection, box: Box, found: LogTable) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
 from boxengine.adapters.sql.connecting.errors import translated
-from boxengine.adapters.sql.log.foreign import REASON, has_rows_ahead, reposition
+from boxengine.adapters.sql.log.foreign import REASON, has_rows_ahead, refuse_arrivals, reposition
 from boxengine.adapters.sql.log.tables import doubled_positions, reflect_log
 from boxengine.adapters.sql.shape.tables import reflect
 from boxengine.domain.box import Box, Storage
@@ -39,14 +39,17 @@ class GoingOn:
             return
         with translated(self._engine), self._engine.connect() as connection:
             started = connection.execute(text("SELECT pg_postmaster_start_time()")).scalar()
-            found = None if self._looked.get(box.name) == started else reflect_log(connection, reflect(connection, box))
-            astray = found is not None and (
-                has_rows_ahead(connection, found) or bool(doubled_positions(connection, found))
-            )
+            astray = self._looked.get(box.name) != started and self._is_astray(connection, box)
         if astray:
             self.go_on(box)
         self._looked[box.name] = started
         self._sure.add(box.name)
+
+    @staticmethod
+    def _is_astray(connection: Connection, box: Box) -> bool:
+        found = reflect_log(connection, reflect(connection, box))
+        refuse_arrivals(connection, box, found)
+        return has_rows_ahead(connection, found) or doubled_positions(connection, found) > 0
 
     def unsure(self) -> None:
         """The database did not answer: another may answer next, for every box."""

@@ -164,6 +164,16 @@ def publications_in_the_way(connection: Connection, log: LogTable) -> list[str]:
     return [str(name) for (name,) in connection.execute(query, {"log": log.log})]
 
 
+def arriving_by(connection: Connection, log: LogTable) -> list[str]:
+    """Names of subscriptions of logical replication by which rows of the log arrive from another server at the moment."""
+    query = text(
+        "SELECT DISTINCT s.subname FROM pg_stat_subscription AS s JOIN pg_subscription_rel AS r ON r.srsubid = s.subid "
+        "WHERE s.pid IS NOT NULL AND (r.srrelid = to_regclass(:log) OR r.srrelid IN ("
+        "SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass(:log))) ORDER BY s.subname"
+    )
+    return [str(name) for (name,) in connection.execute(query, {"log": log.log})]
+
+
 def reflect_log(connection: Connection, side: BoxTable) -> LogTable:
     """Looks log and positions up in the database.
 

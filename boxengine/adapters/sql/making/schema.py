@@ -14,6 +14,7 @@ from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.creating.sequence import counters
 from boxengine.adapters.sql.log import parts as log_parts
 from boxengine.adapters.sql.log import tables as logs
+from boxengine.adapters.sql.log.foreign import STILL_ARRIVING
 from boxengine.adapters.sql.log.partitions import partitions_of
 from boxengine.adapters.sql.making.planning import LOCKED, at_table, is_set, no_answer
 from boxengine.adapters.sql.shape.index_names import index_name
@@ -229,7 +230,9 @@ def _check_log(connection: Connection, found: BoxTable) -> list[Finding]:
         f"the log of table {box.table} has two positions for {plural(doubled, 'bucket')}: the data of a dump was restored beside "
         "those of db create"
     )
+    arriving = logs.arriving_by(connection, log)
     return [
+        *([Finding(box.name, "error", STILL_ARRIVING.format(", ".join(arriving)), _NO_DELIVERY)] if arriving else []),
         *([Finding(box.name, "error", told)] if absent else []),
         *([Finding(box.name, "error", twice, _ONE_KEPT)] if doubled else []),
         *_check_constraints(connection, found, log),
