@@ -23,12 +23,14 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeout
 from redis.retry import Retry
 
+from boxengine.adapters.redis.connection import refused_options
 from boxengine.adapters.serializers import SerializationContext, Serializer
 from boxengine.adapters.serializers import loaded as loaded_serializer
 from boxengine.adapters.serializers import serializer as find_serializer
 from boxengine.adapters.template import ItemTemplate
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
+from boxengine.domain.redis_urls import demand_redis_url
 from boxengine.engine.attempt import ends_the_worker, reason_of
 from boxengine.errors import BoxError, Unavailable
 
@@ -207,14 +209,18 @@ def _template(stream: str) -> ItemTemplate:
 def _client(url: str, timeout: float) -> Redis:
     """Connects at its first command."""
     try:
+        demand_redis_url(url)
         # A retry by the client would add entries twice without our knowing; the engine retries, and counts.
-        return Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=Retry(NoBackoff(), 0))
+        client = Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=Retry(NoBackoff(), 0))
     except ValueError:
         # The error would quote what it took for the port, which may be a part of the password.
         raise BoxError(
             "redis_stream: url is not understood; expected redis://, rediss:// or unix://, and in a password "
-            "%2F %3F %23 %40 for / ? # @"
+            "%2F %3F %23 %40 for / ? # @; the database is a number"
         ) from None
+    if refused := refused_options(client.connection_pool):
+        raise BoxError(f"redis_stream: url has an option that redis-py refuses: {refused}")
+    return client
 
 
 def _is_of_the_server(answer: Exception) -> bool:

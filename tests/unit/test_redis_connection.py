@@ -13,7 +13,7 @@ from redis.sentinel import SentinelConnectionPool, SentinelManagedSSLConnection
 
 from boxengine.adapters.redis.connection import connect, milliseconds, translated
 from boxengine.app.servers.redis import redis_client
-from boxengine.errors import BoxError, QueueUnavailable
+from boxengine.errors import BoxError, ConfigurationError, QueueUnavailable
 from boxengine.settings import load
 
 SENTINELS = [("10.0.0.1", 26379), ("10.0.0.2", 26379)]
@@ -96,6 +96,27 @@ def test_sentinels_without_a_master_name_are_refused() -> None:
 def test_a_cluster_is_refused_with_the_reason() -> None:
     with pytest.raises(BoxError, match="different slots"):
         connect(cluster=True)
+
+
+@pytest.mark.parametrize(
+    "rest", ["redis://h/0?foo=bar", "redis://h/0?ssl_cert_reqs=none", "rediss://h/0?ssl_cert_reqs=perhaps"]
+)
+def test_an_option_that_redis_py_would_refuse_at_each_command_is_refused_at_once(rest: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"redis\.url: has an option that redis-py refuses: .*(foo|ssl_cert|perhaps)"
+    ):
+        connect(rest)
+
+
+@pytest.mark.parametrize("option", ["socket_timeout=soon", "db=x"])
+def test_an_option_without_a_number_is_a_mistake_of_the_configuration(option: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"redis\.url: is not understood"):
+        connect(f"redis://h/0?{option}")
+
+
+@pytest.mark.parametrize("url", ["rediss://h/0?ssl_cert_reqs=none", "redis://h/0?max_connections=4", "unix:///r?db=1"])
+def test_options_that_redis_py_knows_stand_in_the_url(url: str) -> None:
+    connect(url).close()
 
 
 def test_a_wrong_url_is_refused_without_repeating_its_password() -> None:

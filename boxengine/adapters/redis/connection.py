@@ -24,7 +24,7 @@ from redis.exceptions import (
 from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
-from boxengine.errors import BoxError, QueueUnavailable
+from boxengine.errors import BoxError, ConfigurationError, Problem, QueueUnavailable
 
 _NO_SCRIPTS = (
     "; boxengine needs scripts (EVAL, EVALSHA, SCRIPT LOAD): allow them to its user (+@scripting), and on the server"
@@ -67,7 +67,8 @@ def connect(
         tls: ``ssl_ca_certs``, ``ssl_certfile``, ``ssl_keyfile``, where TLS is used.
 
     Raises:
-        BoxError: a cluster was asked for, Sentinels without a name of the master, or the URL makes no sense.
+        BoxError: a cluster was asked for, or Sentinels without a name of the master.
+        ConfigurationError: the URL makes no sense.
     """
     if cluster:
         raise BoxError(_NO_CLUSTER)
@@ -92,7 +93,19 @@ def connect(
     if master_name and sentinels:
         credentials = {"username": sentinel_username, "password": sentinel_password}
         return _through_sentinels(sentinels, master_name, credentials, options)
-    return redis.Redis.from_pool(redis.ConnectionPool(**options))
+    pool = redis.ConnectionPool(**options)
+    if refused := refused_options(pool):
+        raise _wrong_url(f"has an option that redis-py refuses: {refused}")
+    return redis.Redis.from_pool(pool)
+
+
+def refused_options(pool: redis.ConnectionPool) -> str | None:
+    """What redis-py has against the options of a pool's connections: it would say so at each command, and not before."""
+    try:
+        pool.connection_class(**pool.connection_kwargs)
+    except (TypeError, ValueError, RedisError) as error:
+        return str(error)
+    return None
 
 
 def _options_of(url: str) -> dict[str, Any]:
@@ -100,9 +113,11 @@ def _options_of(url: str) -> dict[str, Any]:
         return dict(parse_url(url))  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
     except ValueError:
         # Both the URL and the error, which quotes what it took for the port, may hold a password.
-        raise BoxError(
-            "redis.url is not understood; in a password, / ? # and @ must be written %2F %3F %23 and %40"
-        ) from None
+        raise _wrong_url("is not understood; in a password, / ? # and @ must be written %2F %3F %23 and %40") from None
+
+
+def _wrong_url(message: str) -> ConfigurationError:
+    return ConfigurationError([Problem("", "redis.url", message)])
 
 
 def _through_sentinels(

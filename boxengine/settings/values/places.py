@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, WithJsonSchema
 
+from boxengine.domain.redis_urls import demand_redis_url
 from boxengine.settings.values.texts import CUT, Text, comma_separated, demand_text
 
 _DATABASE_URL = re.compile(r"[a-z][a-z0-9_]*(\+[a-z0-9_]+)?://.*", re.DOTALL)
@@ -17,7 +17,6 @@ _PARTS = re.compile(
     re.DOTALL,
 )
 """Of a database URL, as SQLAlchemy tells them apart: a password may have a slash, a ? or a bracket."""
-_REDIS_URL = re.compile(r"(redis|rediss|unix)://.*", re.DOTALL)
 _LAST_PORT = 65535
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 _HOST_AND_PORT = re.compile(r"([^\s:]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
@@ -49,13 +48,7 @@ def _database_url(value: object) -> str:
 
 def _redis_url(value: object) -> str:
     text = demand_text(value).strip()
-    if not _REDIS_URL.fullmatch(text):
-        raise ValueError("expected a URL that begins with redis://, rediss:// or unix://")
-    try:
-        urlsplit(text).port  # noqa: B018 - reading it is what checks it
-    except ValueError:
-        # Its message would quote what was taken for the port.
-        raise ValueError("expected %2F %3F %23 %40 where the password has / ? # @, and a number for the port") from None
+    demand_redis_url(text)
     return text
 
 

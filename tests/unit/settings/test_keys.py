@@ -197,9 +197,31 @@ def test_seconds_may_be_written_as_a_duration(folder: Folder) -> None:
     assert (box.minimal_retry_interval, box.deletion_sleep_time) == (timedelta(minutes=1), timedelta(seconds=2))
 
 
-@pytest.mark.parametrize("url", ["redis://h/1", "rediss://u:p@h:6380/0", "unix:///run/redis.sock?db=1"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("redis://h", "redis://h/", "redis://h/1", "rediss://u:p@h:6380/0", "unix:///run/redis.sock?db=1"),
+        *("redis://h?db=1&username=u&password=p@q", "redis://:1%2F2%3F3%234%40@h:6379/0"),
+    ],
+)
 def test_redis_is_reached_by_all_its_urls(folder: Folder, url: str) -> None:
     assert folder.settings(f"redis: {{url: '{url}'}}").redis.url == url
+
+
+@pytest.mark.parametrize("url", ["redis://h/staging", "redis://h:6379/1/2", "rediss://h/-1"])
+def test_the_database_of_a_redis_is_a_number(folder: Folder, url: str) -> None:
+    said = folder.problems(f"redis: {{url: '{url}'}}")["redis.url"]
+    assert said == f"expected a number for the database, such as redis://host:6379/3, got '{url}'"
+
+
+@pytest.mark.parametrize("sign", ["/", "?", "#"])
+@pytest.mark.parametrize("start", ["redis://:", "rediss://u:", "unix://u:"])
+def test_a_redis_password_is_not_cut_off_after_digits_that_may_be_a_port(folder: Folder, start: str, sign: str) -> None:
+    url = f"{start}12{sign}hunter2@h:6379/0"
+    said = folder.problems(f"redis: {{url: '{url}'}}")["redis.url"]
+    assert said.startswith("expected %2F %3F %23 %40 where the password has / ? # @")
+    assert "12" not in said.replace("127.0.0.1", "")
+    assert "hunter" not in said
 
 
 @pytest.mark.parametrize("length", ["P1001Y", "P9999Y", "P99999999999Y"])
