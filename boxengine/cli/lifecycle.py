@@ -20,6 +20,7 @@ from boxengine.app.running import garbage
 from boxengine.cli.child import Child
 from boxengine.cli.signals import stop_request
 from boxengine.cli.stacks import Stacks
+from boxengine.errors import BoxError
 
 if TYPE_CHECKING:
     from boxengine.app.boxes import Boxes
@@ -129,7 +130,12 @@ class Process:
         from boxengine.cli.endpoints import endpoints  # noqa: PLC0415
 
         child = self.child
-        ledger = Ledger(child.ledger) if child else None
+        try:
+            ledger = Ledger(child.ledger) if child else None
+        except OSError as error:
+            raise BoxError(
+                f"--processes needs a temporary folder with room, set TMPDIR to one: {error.strerror or error}"
+            ) from error
         watching = watchers(boxes.resolved.settings, clock=SystemClock(), partitions=plan.partitions, ledger=ledger)
         self._stacks.in_hand = watching.in_hand
         work = plan.work(observer=watching.observer, tracer=watching.tracer, place=child.place if child else "0")

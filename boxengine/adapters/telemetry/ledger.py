@@ -11,13 +11,17 @@ time stamp. Records are only ever added, and a length or value is one aligned 8-
 
 from __future__ import annotations
 
+import errno
+import logging
 import mmap
+import os
 import struct
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+logger = logging.getLogger(__name__)
 Key = tuple[str, ...]
 """Name of a metric, then its label values."""
 
@@ -41,9 +45,15 @@ class Ledger:
     """The numbers of one process. Safe to use from any thread."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """Opens an empty ledger in the file ``path``, which must not exist; None: in memory."""
+        """Opens an empty ledger in the file ``path``, which must not exist; None: in memory.
+
+        Raises:
+            OSError: the file cannot be made, or its disk has no room for it.
+        """
         self._path = path
         self._lock = threading.Lock()
+        self._full = False
+        """Whether the file could not grow when it last had to."""
         self._slots: dict[Key, int] = {}
         """Where in the memory a key's number is, counted in numbers; its stamp is the next one."""
         self._used = _HEADER
@@ -88,15 +98,28 @@ class Ledger:
         start = self._used + _LENGTH.size
         value = _aligned(start + len(text))
         end = value + _ENTRY.size
-        if end > len(self._memory):
-            self._grow(end)
+        if end > len(self._memory) - _ENTRY.size and not self._grows(end + _ENTRY.size):
+            return len(self._numbers) - _ENTRY.size // _VALUE_SIZE
         _LENGTH.pack_into(self._memory, self._used, len(text))
         self._memory[start : start + len(text)] = text
+        _ENTRY.pack_into(self._memory, value, 0.0, 0.0)  # keys without room may have counted here
         self._used = end
         # Last, so that a reader never sees an incomplete record.
         self._publish_length()
         slot = self._slots[key] = value // _VALUE_SIZE
         return slot
+
+    def _grows(self, needed: int) -> bool:
+        """Whether there is room now. Without it new keys share the last entry, which nobody reads, and ask again each time."""
+        try:
+            self._grow(needed)
+        except OSError as error:
+            if not self._full:
+                logger.warning("metrics are incomplete: %s: %s", self._path, error.strerror)
+            self._full = True
+            return False
+        self._full = False
+        return True
 
     def _grow(self, needed: int) -> None:
         size = len(self._memory)
@@ -114,7 +137,7 @@ class Ledger:
     def _map(self, size: int) -> mmap.mmap:
         if self._file is None:
             return mmap.mmap(-1, size)
-        self._file.truncate(size)
+        _reserve(self._file.fileno(), size)
         return mmap.mmap(self._file.fileno(), size)
 
     def _publish_length(self) -> None:
@@ -170,6 +193,18 @@ class ProcessLedgers:
                 into[key] = Reading(known.value + reading.value, max(known.stamp, reading.stamp))
             elif reading.stamp >= known.stamp:
                 into[key] = reading
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    """Makes the file this long. This raises where its disk is full; a page without room would kill the process (SIGBUS)."""
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except AttributeError:  # macOS
+        os.ftruncate(descriptor, size)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            raise
+        os.ftruncate(descriptor, size)  # a file system that reserves nothing
 
 
 def _aligned(position: int) -> int:

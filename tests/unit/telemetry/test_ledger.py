@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import signal
@@ -158,3 +159,53 @@ def test_the_length_of_a_growing_ledger_is_never_seen_shorter(tmp_path: Path) ->
                 assert not shorter
                 before = seen[-1]
     assert child.returncode == 0
+
+
+FULL = """
+import json, logging, pathlib, subprocess, sys
+from boxengine.adapters.telemetry.ledger import Ledger, ProcessLedgers
+logging.basicConfig(format="%(message)s")
+folder = pathlib.Path(sys.argv[1])
+def count(numbers):
+    for number in numbers:
+        ledger.add({("family", f"{number:05}"): 1})
+    read = ProcessLedgers(folder).read()
+    assert read == ledger.read() and all(each.value == 1 for each in read.values()), "the same numbers, each by itself"
+    return len(read)
+ledger = Ledger(folder / "1.ledger")
+ledger.add({("abcd",): 1})  # so that a later entry is where those without room have counted
+before = count(range(100))
+full = count(range(100, 5000))
+subprocess.run(["mount", "-o", "remount,size=10m", str(folder)], check=True)
+print(json.dumps([before, full, count(range(5000, 10_000))]))
+"""
+
+
+def in_a_full_folder(folder: Path, size: str, program: str) -> subprocess.CompletedProcess[str]:
+    """The program, with the name of a folder that has only so much room; skips where nobody may make mounts."""
+    mount = f'mount -t tmpfs -o size={size} tmpfs "$1" || exit 77; exec "$0" -c "$2" "$1"'
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, sys.executable, str(folder), program]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("this machine has no unshare")
+    if done.returncode == 77 or done.stderr.startswith("unshare"):
+        pytest.skip(f"this machine lets nobody make mounts of their own: {done.stderr}")
+    return done
+
+
+def test_on_a_full_disk_new_numbers_are_missing_until_there_is_room(tmp_path: Path) -> None:
+    done = in_a_full_folder(tmp_path, "100k", FULL)
+    assert done.returncode == 0, done.stderr
+    before, full, with_room = json.loads(done.stdout)
+    assert before == 101
+    assert 101 < full < 5000
+    assert with_room == full + 5000
+    assert done.stderr == f"metrics are incomplete: {tmp_path}/1.ledger: No space left on device\n"
+
+
+def test_a_disk_without_any_room_is_an_error_at_the_start(tmp_path: Path) -> None:
+    program = "from boxengine.adapters.telemetry.ledger import *; import sys; Ledger(Path(sys.argv[1]) / '1')"
+    done = in_a_full_folder(tmp_path, "4k", program)
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
