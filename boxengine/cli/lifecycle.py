@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from boxengine.app.running import garbage
 from boxengine.cli.child import Child
-from boxengine.cli.signals import stop_request
+from boxengine.cli.signals import end_while_starting, stop_request
 from boxengine.cli.stacks import Stacks
 from boxengine.errors import BoxError
 
@@ -85,11 +85,12 @@ class Process:
     """This operating-system process, from its first signal handler to its exit code."""
 
     def __init__(self, child: str | None) -> None:
-        """From now on SIGUSR1 logs the stacks, and a child stops with its parent.
+        """From now on SIGUSR1 logs the stacks, a child stops with its parent, and a container's first process heeds signals.
 
         Args:
             child: the value of ``--child``; None: this process has no parent.
         """
+        end_while_starting()
         self._stacks = Stacks()
         self.child = Child.at(child)
 

@@ -79,6 +79,19 @@ def stop_request(
     return request
 
 
+def end_while_starting() -> None:
+    """Makes the signals end the first process of a container, as they end any other, until ``stop_request``.
+
+    The kernel drops a signal that this process has no handler for: the worker would start, and be killed at the end of the
+    grace period.
+    """
+    if os.getpid() != 1:
+        return
+    for number in STOPPING:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda number, _frame: os._exit(128 + number))
+
+
 @contextmanager
 def stoppable(*, on_stop: Callable[[], None] = lambda: None) -> Iterator[StopRequest]:
     """As ``stop_request``, for the length of this block: what heeded the signals before heeds them afterwards."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -116,6 +117,26 @@ def test_a_worker_under_nohup_outlives_its_terminal(gated: Project) -> None:
         finally:
             worker.terminate()
             assert worker.wait(timeout=60) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP])
+def test_the_first_process_of_a_container_ends_while_it_starts(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "outbox.yml").write_text("app: slow\noutbox_items: {a_item: {transports: {log: {}}}}")
+    slow = f"import threading; open({str(tmp_path / 'starting')!r}, 'w'); threading.Event().wait()"
+    (tmp_path / "slow.py").write_text(slow)
+    container = ["unshare", "--map-root-user", "--pid", "--fork"]
+    if subprocess.run([*container, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine lets nobody make process numbers of their own")
+    command = [*container, sys.executable, "-m", "boxengine", "start"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as outside:
+        eventually(lambda: outside.poll() is not None or (tmp_path / "starting").exists())
+        (first,) = map(int, Path(f"/proc/{outside.pid}/task/{outside.pid}/children").read_text().split())
+        try:
+            os.kill(first, number)
+            assert outside.wait(timeout=20) == 128 + number
+        finally:
+            if outside.poll() is None:
+                os.kill(first, signal.SIGKILL)
 
 
 def test_a_wrapper_that_repeats_a_signal_at_once_does_not_cut_the_batch_off() -> None:
