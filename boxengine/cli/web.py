@@ -28,7 +28,7 @@ MEASURED_EVERY = 15.0
 def web(
     context: typer.Context,
     *,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0: all, of IPv6 too.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0: a free one.")] = PORT,
     read_only: Annotated[bool, typer.Option("--read-only", help="Forbid all changes.")] = False,
     root_path: Annotated[
@@ -96,15 +96,36 @@ def _serve(boxes: Boxes, host: str, port: int, *, read_only: bool, root_path: st
 
 
 def _listening(host: str, port: int) -> socket.socket:
+    import errno  # noqa: PLC0415 - see Globals.boxes
+    import socket  # noqa: PLC0415
+
+    from boxengine.web.server import EVERYWHERE  # noqa: PLC0415
+
+    try:
+        if host == EVERYWHERE and socket.has_dualstack_ipv6():
+            # Where a cluster has no IPv4, nobody would reach it. See HttpService, which does the same.
+            try:
+                return _bound("::", port)
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    raise
+        return _bound(host, port)
+    except OSError as error:
+        raise PortTaken(f"--port: cannot listen on {host}:{port}: {error}") from error
+
+
+def _bound(host: str, port: int) -> socket.socket:
     import socket  # noqa: PLC0415 - see Globals.boxes
 
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if listener.family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind((host, port))
-    except OSError as error:
+    except OSError:
         listener.close()
-        raise PortTaken(f"--port: cannot listen on {host}:{port}: {error}") from error
+        raise
     return listener
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -92,6 +93,17 @@ def test_behind_a_proxy_that_strips_a_prefix_links_and_cookies_have_it(project: 
 def test_a_prefix_that_is_no_path_is_refused(project: Project, wrong: str) -> None:
     project.call("web", "--root-path", wrong, expect=2)
     assert "--root-path" in project.errors
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_on_all_addresses_it_answers_on_ipv4_and_ipv6(project: Project) -> None:
+    with serving(project, "--host", "0.0.0.0") as (_, url, _told):
+        assert url.startswith("http://0.0.0.0:")
+        port = url.rpartition(":")[2]
+        for host in ("127.0.0.1", "[::1]"):
+            eventually(lambda here=f"http://{host}:{port}": answers(here) == 200)
+        project.call("web", "--host", "0.0.0.0", "--port", port, expect=2)
+        assert project.errors.startswith(f"boxengine: --port: cannot listen on 0.0.0.0:{port}")
 
 
 def test_a_port_that_is_taken_is_said_in_a_line(project: Project) -> None:
