@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import DeclarativeBase, Session
 
 from boxengine import OutboxItem
 from boxengine.errors import InvalidItem, UnknownBox
@@ -149,3 +149,18 @@ def test_a_box_that_is_not_configured_is_named(
 ) -> None:
     with pytest.raises(UnknownBox, match=r"^unknown box '(order_outbox_itme|outbox_item)'.*order_outbox_item"):
         tested.create_outbox_item(session, model, event_key=1, payload=b"")
+
+
+def test_a_model_of_the_same_name_with_another_table_is_refused(
+    tested: MemoryBoxes | DatabaseBoxes, session: Session
+) -> None:
+    class Elsewhere(DeclarativeBase): ...
+
+    namesake = type("OrderOutboxItem", (OutboxItem, Elsewhere), {"__tablename__": "billing_outbox_items"})
+    message = (
+        r"^OrderOutboxItem of tests\.testing\.test_creating has the table billing_outbox_items, and box order_outbox_item, which "
+        "its name stands for, the table order_outbox_items: give it another name, or __box_name__, and a box of its own$"
+    )
+    with pytest.raises(InvalidItem, match=message):
+        tested.create_outbox_item(session, namesake, event_key=1, payload=b"")
+    assert tested.emitted(OrderOutboxItem) == []

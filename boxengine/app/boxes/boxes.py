@@ -20,9 +20,12 @@ from boxengine.settings import Resolved
 from boxengine.settings.names import box_name
 
 if TYPE_CHECKING:
+    from sqlalchemy import Table
+
     from boxengine.adapters.sql.waking.eased_notify import EasedNotify
     from boxengine.engine.create import Creator
     from boxengine.engine.jobs.create import JobCreator
+    from boxengine.engine.jobs.pipeline import JobPipeline
     from boxengine.ports import Observer, Tracer
 
 
@@ -84,6 +87,7 @@ class Boxes(Creating):
         """The creator of jobs for the box of this model or name.
 
         Raises:
+            InvalidItem: the model has another table than the box.
             UnknownBox: the configuration has no such box of jobs.
         """
         from boxengine.adapters.sql.jobs.insert import SqlNewJobs  # noqa: PLC0415 - see above
@@ -92,11 +96,12 @@ class Boxes(Creating):
         from boxengine.engine.jobs.create import JobCreator  # noqa: PLC0415
 
         name = box_name(model)
+        pipeline = self._creating.jobs.get(name)
+        if pipeline is None:
+            raise no_job_box(name, self._creating)
+        _refuse_namesake(pipeline, model)
         known = self._job_creators.get(name)
         if known is None:
-            pipeline = self._creating.jobs.get(name)
-            if pipeline is None:
-                raise no_job_box(name, self._creating)
             own = pipeline.model or (None if isinstance(model, str) else model)
             how = self._creating.settings.job_wakeup_in_force
             wakeup = JobWakeup(
@@ -146,7 +151,8 @@ class Boxes(Creating):
         """The creator of items for the box of this model or name.
 
         Raises:
-            InvalidItem: the box is on the other side: an inbox instead of an outbox, or the reverse.
+            InvalidItem: the box is on the other side: an inbox instead of an outbox, or the reverse; or the model has another
+                table than the box.
             UnknownBox: the configuration has no such box.
         """
         key = (box_name(model), None if isinstance(model, str) else model)
@@ -157,6 +163,7 @@ class Boxes(Creating):
                 raise UnknownBox(
                     name, self._creating.written, instead="holds long jobs, not items: use create_job for it"
                 )
+            _refuse_namesake(named(name, self._creating.written), model)
             known = self._creators[key] = self._make_creator(*key)
         if known.box.type is not side:
             raise InvalidItem(f"box {known.box.name} is an {known.box.type}: use create_{known.box.type}_item for it")
@@ -230,6 +237,22 @@ class Boxes(Creating):
         finalize(self, client.connection_pool.disconnect, inuse_connections=False)
         notifier = RedisNotifier(client, channel=channel)
         return Announcer(lambda: nullcontext(notifier.notify)).tell
+
+
+def _refuse_namesake(pipeline: Pipeline | JobPipeline, model: Model) -> None:
+    """Of classes with one name, a worker delivers from the table of one: rows in another one would wait for ever."""
+    mapped: Table | None = getattr(model, "__table__", None)
+    table = pipeline.box.table
+    if isinstance(model, str) or mapped is None or mapped.fullname == table:
+        return
+    schema, _, name = table.rpartition(".")
+    # Of a box without a model, the schema may be the connection's.
+    if pipeline.model is None and mapped.name == name and not (schema and mapped.schema):
+        return
+    raise InvalidItem(
+        f"{model.__name__} of {model.__module__} has the table {mapped.fullname}, and box {pipeline.box.name}, which its name "
+        f"stands for, the table {table}: give it another name, or __box_name__, and a box of its own"
+    )
 
 
 def is_numbered(box: Box, model: type | None) -> bool:
