@@ -92,12 +92,13 @@ def completed(alias: str) -> dict[str, Any]:
         redis["prefix"] = f"{redis.get('prefix') or ''}{alias}:"
     around = found.setdefault("middlewares", {}).setdefault("batch_process", [])
     around.insert(0, AROUND)
+    here = _models_of(alias)
     for model in models():
         boxes = found.setdefault(section(model), {})
-        if not router.allow_migrate_model(alias, model):
+        if box_name(model) not in here:
             boxes.pop(box_name(model), None)
-            continue
-        box = boxes.setdefault(box_name(model), {})
+    for name, model in here.items():
+        box = found[section(model)].setdefault(name, {})
         box.setdefault("table", model._meta.db_table)
         if issubclass(model, TaskItem):
             box.setdefault("transports", {RUN_TASK: {}})
@@ -107,6 +108,24 @@ def completed(alias: str) -> dict[str, Any]:
 def models() -> list[type[OutboxItem | InboxItem]]:
     """All concrete models of boxes, in Django's order."""
     return [model for model in apps.get_models() if issubclass(model, OutboxItem | InboxItem)]
+
+
+def _models_of(alias: str) -> dict[str, type[OutboxItem | InboxItem]]:
+    """The models in one database, by the names of their boxes.
+
+    Raises:
+        ImproperlyConfigured: two of them have one name. A worker would deliver from the table of one alone.
+    """
+    found: dict[str, type[OutboxItem | InboxItem]] = {}
+    for model in models():
+        if router.allow_migrate_model(alias, model):
+            other = found.setdefault(box_name(model), model)
+            if other is not model:
+                raise ImproperlyConfigured(
+                    f"{other._meta.label} and {model._meta.label} are both the box {box_name(model)}; give one of them another "
+                    'name, with a class attribute such as __box_name__ = "billing_outbox_item"'
+                )
+    return found
 
 
 def section(model: type[OutboxItem | InboxItem]) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
 from sqlalchemy import NullPool, create_engine, make_url, text
 
 from tests.eventually import eventually
-from tests.integration.django.project import DjangoProject
+from tests.integration.django.project import IMPORTS, DjangoProject
 
 
 def test_items_reach_the_worker_of_the_database_that_they_were_written_to(
@@ -64,6 +65,49 @@ def test_a_box_stands_only_in_the_databases_that_the_routers_allow(fresh: Django
     )
     assert "default None ['order_outbox_item'] []" in shown
     assert "elsewhere elsewhere: [] ['payment_inbox_item']" in shown
+
+
+NAMESAKE = """
+    from boxengine.integrations.django.models import OutboxItem
+
+
+    class OrderOutboxItem(OutboxItem):
+        pass
+    """
+
+
+def test_two_models_of_one_box_are_refused_in_one_database_and_may_stand_in_two(fresh: DjangoProject) -> None:
+    """A worker delivers from one table: what is written to the other one would wait for ever."""
+    fresh.write("billing/__init__.py", "")
+    fresh.write("billing/models.py", NAMESAKE)
+    with (fresh.folder / "settings.py").open("a") as file:
+        file.write('INSTALLED_APPS += ["billing"]\n')
+    said = "orders.OrderOutboxItem and billing.OrderOutboxItem are both the box order_outbox_item"
+    assert said in fresh.manage("check", expect=1)
+    create = (
+        "from billing.models import OrderOutboxItem as Second\ncreate_outbox_item(Second, event_key=1, payload=b'')"
+    )
+    assert said in fresh.manage("shell", "--no-imports", "-c", textwrap.dedent(IMPORTS) + create, expect=1)
+
+    fresh.write(
+        "routers.py",
+        """
+    class BillingElsewhere:
+        def allow_migrate(self, alias, app_label, model_name=None, **hints):
+            return (alias == "elsewhere") == (app_label == "billing")
+    """,
+    )
+    with (fresh.folder / "settings.py").open("a") as file:
+        file.write('DATABASE_ROUTERS = ["routers.BillingElsewhere"]\nDATABASES["elsewhere"] = DATABASES["default"]\n')
+    shown = fresh.python(
+        """
+    from boxengine.integrations.django.configuration import completed
+    for alias in ("default", "elsewhere"):
+        print(alias, completed(alias)["outbox_items"]["order_outbox_item"]["table"])
+    """
+    )
+    assert "default orders_orderoutboxitem" in shown
+    assert "elsewhere billing_orderoutboxitem" in shown
 
 
 @pytest.mark.parametrize(
