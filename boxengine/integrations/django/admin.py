@@ -71,7 +71,8 @@ class BoxItemAdmin(admin.ModelAdmin):
         servers = connect(boxes.resolved.settings)
         try:
             which = ItemFilter(ids=ids)
-            tally = ItemActions(servers.items, servers.memory).run(boxes.box(box_name(self.model)), action, which)
+            box = boxes.box(box_name(self.model._meta.concrete_model))
+            tally = ItemActions(servers.items, servers.memory).run(box, action, which)
         finally:
             servers.close()
         level = messages.WARNING if tally.left else messages.SUCCESS

@@ -106,8 +106,8 @@ def completed(alias: str) -> dict[str, Any]:
 
 
 def models() -> list[type[OutboxItem | InboxItem]]:
-    """All concrete models of boxes, in Django's order."""
-    return [model for model in apps.get_models() if issubclass(model, OutboxItem | InboxItem)]
+    """All models of boxes that have a table, in Django's order: a proxy stands for the box of the model behind it."""
+    return [model for model in apps.get_models() if issubclass(model, OutboxItem | InboxItem) and not model._meta.proxy]
 
 
 def _models_of(alias: str) -> dict[str, type[OutboxItem | InboxItem]]:

@@ -107,7 +107,7 @@ def _creator(model: Any, side: BoxType, alias: str) -> Creator:
     actual: BoxType = model.box_type
     if actual is not side:
         raise InvalidItem(f"{model.__name__} is an {actual} model: use create_{actual}_item for it")
-    known: Any = model
+    known: Any = model._meta.concrete_model or model  # not a proxy, which has no box
     return _made(known, alias)
 
 

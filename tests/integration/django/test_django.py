@@ -314,3 +314,29 @@ def test_the_admin_shows_items_and_retries_and_discards_those_that_are_chosen(ea
     assert "shown 200 True" in printed
     assert "retry True\ndiscard True\nretry False" in printed
     assert "[(0, 0), (3, 0), (0, 0)]" in printed
+
+
+def test_a_proxy_stands_for_the_box_of_the_model_behind_it(fresh: DjangoProject) -> None:
+    with (fresh.folder / "orders/models.py").open("a") as file:
+        file.write("\n\nclass TroubledItem(OrderOutboxItem):\n    class Meta:\n        proxy = True\n")
+    with (fresh.folder / "orders/admin.py").open("a") as file:
+        file.write(
+            "\nfrom orders.models import TroubledItem\n\n\n"
+            "@admin.register(TroubledItem)\nclass TroubledItemAdmin(BoxItemAdmin): ...\n"
+        )
+    fresh.set_up()
+    printed = fresh.python(
+        """
+    from django.contrib.auth import get_user_model
+    from django.test import Client
+    from orders.models import TroubledItem
+
+    user = get_user_model().objects.create_superuser("ann")
+    created = create_outbox_item(TroubledItem, event_key=1, payload=b"")
+    browser = Client(headers={"host": "localhost"})
+    browser.force_login(user)
+    browser.post("/admin/orders/troubleditem/", {"action": "discard", "_selected_action": created}, follow=True)
+    print("status", OrderOutboxItem.objects.get(pk=created).status)
+    """
+    )
+    assert "status 3" in printed
