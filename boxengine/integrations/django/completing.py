@@ -5,41 +5,64 @@ from __future__ import annotations
 from typing import Any, TextIO
 
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import CommandError
 from django.db import connections
+from sqlalchemy import inspect
 
 from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.making import upgrade
+from boxengine.app.servers.database import PATIENCE
+from boxengine.domain.box import Box
+from boxengine.errors import BoxError
 from boxengine.integrations.django import configuration
 from boxengine.integrations.django.addresses import database_url, has_driver
 
 
-def after_migrate(*, using: str, verbosity: int = 1, stdout: TextIO | None = None, **_options: Any) -> None:
+def after_migrate(*, using: str, verbosity: int = 1, stdout: TextIO | None = None, **options: Any) -> None:
     """Adds what the boxes' tables in one database lack, and changes nothing else.
 
     On PostgreSQL indexes are made concurrently, so that writers of a table in use are not blocked.
+
+    Raises:
+        CommandError: the database refused, or somebody has locked a table.
     """
-    if not has_driver(using):
-        return  # a database that no worker uses, such as SQLite in a test
-    present = set(connections[using].introspection.table_names())
-    boxes = [pipeline.box for pipeline in configuration.boxes(using).resolved.pipelines.values()]
-    wanted = [box for box in boxes if box.table in present]
-    if not wanted:
+    # ``flush`` sends the signal without a plan, after each TransactionTestCase: it changes no table. Workers do not use
+    # some databases, such as SQLite in a test.
+    if "plan" not in options or not has_driver(using):
         return
 
     def tell(text: str) -> None:
         if verbosity >= 1 and stdout is not None:
             stdout.write(f"  boxengine: {text}\n")
 
+    boxes = [pipeline.box for pipeline in configuration.boxes(using).resolved.pipelines.values()]
     try:
         url = database_url(using)
     except ImproperlyConfigured as error:
         tell(f"cannot add indexes: {error}. Then add them with: manage.py boxengine db upgrade")
         return
-    engine = connect(url, connections=1, patient=True)
+    engine = connect(url, connections=1, lock_limit=PATIENCE, patient=True)
     try:
-        with engine.connect() as connection:
+        with translated(engine), engine.connect() as connection:
+            looked_at = inspect(connection)
+            wanted = [box for box in boxes if looked_at.has_table(_name(box), schema=_schema(box))]
             steps = upgrade.plan(connection, wanted)
         for step in upgrade.apply(engine, steps, tell=tell):
             tell(f"{step.table}: {step.purpose}")
+    except BoxError as error:
+        raise CommandError(f"boxengine: {error}") from error
     finally:
         engine.dispose()
+    present = set(connections[using].introspection.table_names())
+    for box in boxes:
+        if box not in wanted and box.table in present:
+            tell(f"{box.table}: no indexes added, because a worker's connection does not find this table: search_path?")
+
+
+def _schema(box: Box) -> str | None:
+    return box.table.rpartition(".")[0] or None
+
+
+def _name(box: Box) -> str:
+    return box.table.rpartition(".")[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ DATABASE = "BOXENGINE_DJANGO_DATABASE_URL"
 """The environment variable that passes the database's URL to the worker: a password does not belong in a file."""
 SET_UP = "boxengine.integrations.django.setup"
 AROUND = "boxengine.integrations.django.middleware.FreshConnections"
+_QUOTED = re.compile(r""""?([^"]+)"\."([^"]+)"?""")
+"""How Django's users name a table in a schema, for which Django has no word: its own quotes complete it."""
 RUN_TASK = "boxengine.integrations.django.tasks.RunTask"
 
 
@@ -99,7 +102,7 @@ def completed(alias: str) -> dict[str, Any]:
             boxes.pop(box_name(model), None)
     for name, model in here.items():
         box = found[section(model)].setdefault(name, {})
-        box.setdefault("table", model._meta.db_table)
+        box.setdefault("table", _QUOTED.sub(r"\1.\2", model._meta.db_table))
         if issubclass(model, TaskItem):
             box.setdefault("transports", {RUN_TASK: {}})
     return found

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import psycopg
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import NullPool, create_engine, inspect, text
 
 from boxengine.adapters.sql.waking.listen import CHANNEL
 from boxengine.adapters.sql.waking.notifying import IN_TRANSACTION, wake
 from boxengine.ports import Signal
 from tests.eventually import eventually
 from tests.integration.django.project import DjangoProject
+from tests.integration.locking import locked
 
 
 def test_items_commit_with_their_atomic_block_and_reach_a_transport_that_uses_the_orm(
@@ -84,6 +85,54 @@ def test_migrate_completes_the_tables_and_a_second_one_finds_nothing_to_do(
     engine.dispose()
     assert {"ix_orders_orderoutboxitem_pending", "ix_orders_orderoutboxitem_troubled"} <= indexes
     assert "autovacuum_vacuum_cost_delay=0" in settings
+
+
+def test_migrate_names_a_table_that_somebody_has_locked(each_project: DjangoProject, database_url: str) -> None:
+    engine = create_engine(database_url, poolclass=NullPool)
+    with engine.begin() as connection:
+        table = "" if engine.dialect.name == "postgresql" else " ON orders_orderoutboxitem"
+        connection.execute(text(f"DROP INDEX ux_orders_orderoutboxitem_dedup{table}"))
+    with locked(engine, "orders_orderoutboxitem"):
+        said = each_project.manage("migrate", expect=1)
+    assert "CommandError: boxengine: table orders_orderoutboxitem does not answer: " in said
+    assert "make the index ux_orders_orderoutboxitem_dedup" in each_project.migrate()
+
+
+def test_a_table_may_be_in_a_schema_named_with_djangos_quotes(fresh: DjangoProject, postgres_url: str) -> None:
+    models = (fresh.folder / "orders/models.py").read_text()
+    fresh.write(
+        "orders/models.py",
+        models + "    class Meta:\n        db_table = 'sales\".\"payments'\n",
+    )
+    engine = create_engine(postgres_url, poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE SCHEMA sales"))
+    fresh.set_up()
+    assert "sales.payments: make the index" in fresh.migrated
+    assert "2 boxes, all in order" in fresh.manage("boxengine", "db", "check")
+    fresh.python("create_inbox_item(PaymentInboxItem, event_key=Order.objects.create().pk, payload=b'')")
+    with fresh.worker():
+        eventually(lambda: "True" in fresh.python("print(Order.objects.get().paid)"))
+
+
+def test_migrate_leaves_a_table_alone_that_a_worker_would_not_find(fresh: DjangoProject, postgres_url: str) -> None:
+    """As where a schema for each tenant is chosen on Django's connection."""
+    engine = create_engine(postgres_url, poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE SCHEMA tenant"))
+    fresh.manage("makemigrations", "orders")
+    said = fresh.python(
+        """
+    from django.core.management import call_command
+    from django.db import connection
+
+    connection.cursor().execute("SET search_path TO tenant")
+    call_command("migrate")
+    """
+    )
+    assert "orders_orderoutboxitem: no indexes added, because a worker's connection does not find this table" in said
+    with engine.connect() as connection:
+        assert not inspect(connection).has_table("orders_orderoutboxitem", schema="public")
 
 
 def test_an_application_with_another_number_of_buckets_than_the_one_in_force_creates_nothing(
