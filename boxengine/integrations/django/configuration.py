@@ -19,7 +19,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import router
 
 from boxengine.app.boxes import Boxes
-from boxengine.domain.box import BoxType
+from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.integrations.django.addresses import database_url
 from boxengine.integrations.django.models import InboxItem, OutboxItem, TaskItem
 from boxengine.settings import load_for_creating
@@ -51,7 +51,22 @@ def boxes(alias: str | None = None) -> Boxes:
 def _boxes(alias: str) -> Boxes:
     environ = {**os.environ, **environment(alias)}
     with configuration_file(alias) as path:
-        return Boxes(load_for_creating([path], env=None, environ=environ, cwd=Path.cwd()))
+        boxes = Boxes(load_for_creating([path], env=None, environ=environ, cwd=Path.cwd()))
+    for name, model in _models_of(alias).items():
+        for key in _what_no_model_has(boxes.written(name)):
+            message = f"is not for the model {model._meta.label}: a table of Django's cannot have it"
+            raise ImproperlyConfigured(f"BOXENGINE: {section(model)}.{name}.{key}: {message}")
+    return boxes
+
+
+def _what_no_model_has(box: Box) -> Iterator[str]:
+    """Keys that would have no effect, because Django's ORM writes neither numbers nor into a log."""
+    if box.sequence:
+        yield "sequence"
+    if box.subscriptions:
+        yield "subscriptions"
+    elif box.storage is Storage.LOG:
+        yield "storage"
 
 
 def environment(alias: str) -> dict[str, str]:

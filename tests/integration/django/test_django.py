@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import psycopg
+import pytest
 from sqlalchemy import NullPool, create_engine, inspect, text
 
 from boxengine.adapters.sql.waking.listen import CHANNEL
@@ -283,6 +284,21 @@ def test_a_wrong_configuration_is_found_by_djangos_checks(fresh: DjangoProject) 
     )
     fresh.write("settings.py", settings.replace("BOXENGINE = {", "BOXENGINE = 'outbox.yml'\nOTHER = {"))
     assert "BOXENGINE must be a dict" in fresh.manage("check", expect=1)
+
+
+@pytest.mark.parametrize(
+    ("key", "lines"),
+    [
+        ("sequence", '{"sequence": True, "transports": {"log": {}}}'),
+        ("storage", '{"storage": "log", "transports": {"log": {}}}'),
+        ("subscriptions", '{"storage": "log", "subscriptions": {"mail": {"transports": {"log": {}}}}}'),
+    ],
+)
+def test_what_djangos_tables_cannot_have_is_refused(fresh: DjangoProject, key: str, lines: str) -> None:
+    """A box with ``sequence`` was accepted, and none of its items had a number."""
+    fresh.configure(f'BOXENGINE = {{"outbox_items": {{"order_outbox_item": {lines}}}}}')
+    said = fresh.manage("check", expect=1)
+    assert f"BOXENGINE: outbox_items.order_outbox_item.{key}: is not for the model orders.OrderOutboxItem" in said
 
 
 def test_on_mysql_moments_are_in_utc_whatever_the_sessions_zone(mariadb_project: DjangoProject) -> None:
