@@ -7,9 +7,9 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from copy import deepcopy
+from datetime import date
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
@@ -17,6 +17,7 @@ from django.apps import apps
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import router
+from django.utils.functional import Promise
 
 from boxengine.app.boxes import Boxes
 from boxengine.domain.box import Box, BoxType, Storage
@@ -100,7 +101,7 @@ def given() -> Mapping[str, Any]:
 
 def completed(alias: str) -> dict[str, Any]:
     """``settings.BOXENGINE`` for the boxes in one database, plus its URL and what the worker needs to use Django."""
-    found: dict[str, Any] = deepcopy(dict(given()))
+    found: dict[str, Any] = _plain(given(), "BOXENGINE: ")
     own = found.get("app", [])
     found["app"] = [SET_UP, *([own] if isinstance(own, str) else own)]
     found.setdefault("database", {}).setdefault("url", f"${{{DATABASE}}}")
@@ -121,6 +122,28 @@ def completed(alias: str) -> dict[str, Any]:
         if issubclass(model, TaskItem):
             box.setdefault("transports", {RUN_TASK: {}})
     return found
+
+
+def _plain(value: Any, place: str) -> Any:
+    """A copy of which a file can be made: settings hold paths, too, and texts of classes of their own.
+
+    Raises:
+        ImproperlyConfigured: it holds something else.
+    """
+    match value:
+        case None | bool() | int() | float() | date():
+            return value
+        case str():
+            return str.__str__(value)  # of a member of an enumeration, its value
+        case PurePath() | Promise():
+            return str(value)
+        case Mapping():
+            inner = place if place.endswith(" ") else f"{place}."
+            return {_plain(key, place): _plain(each, f"{inner}{key}") for key, each in value.items()}
+        case list() | tuple():
+            return [_plain(each, f"{place}.{position}") for position, each in enumerate(value)]
+        case _:
+            raise ImproperlyConfigured(f"{place}: cannot be {value!r}; give a text, a number, a list or a dict")
 
 
 def models() -> list[type[OutboxItem | InboxItem]]:

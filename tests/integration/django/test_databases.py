@@ -39,6 +39,12 @@ def test_items_reach_the_worker_of_the_database_that_they_were_written_to(
     """
     assert "default [2]\narchive [2, 2, 2, 2, 2, 2]" in shop.python(counts)
     assert "order_outbox_item" in shop.manage("boxengine", "--database=archive", "status")
+    both = """
+    from django.core.management import call_command
+    call_command("boxengine", "items", "show", "order_outbox_item", "1")
+    call_command("boxengine", "items", "show", "order_outbox_item", "6", database="archive")
+    """
+    assert shop.python(both).count("delivered") == 2
     assert "expected one of default, archive, got 'archiv'" in shop.manage(
         "boxengine", "--database", "archiv", "status", expect=1
     )

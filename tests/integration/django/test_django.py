@@ -301,6 +301,60 @@ def test_what_djangos_tables_cannot_have_is_refused(fresh: DjangoProject, key: s
     assert f"BOXENGINE: outbox_items.order_outbox_item.{key}: is not for the model orders.OrderOutboxItem" in said
 
 
+def test_paths_and_texts_of_a_kind_of_their_own_may_stand_in_the_settings(fresh: DjangoProject) -> None:
+    fresh.configure(
+        """
+    from pathlib import Path
+    from django.utils.translation import gettext_lazy
+    BOXENGINE = {
+        "redis": {"prefix": gettext_lazy("shop:")},
+        "outbox_items": {
+            "order_outbox_item": {"transports": {"orders.transports.Announce": {"path": Path("announced.txt")}}}
+        },
+    }
+    """
+    )
+    shown = fresh.python(
+        """
+    from boxengine.integrations.django.configuration import boxes
+    settings = boxes().resolved.settings
+    print(settings.redis.prefix, settings.boxes["order_outbox_item"].transports)
+    """
+    )
+    assert "shop: " in shown
+    assert "'path': 'announced.txt'" in shown
+
+
+def test_what_no_configuration_can_hold_is_told_with_its_key(fresh: DjangoProject) -> None:
+    fresh.configure(
+        """
+    from datetime import timedelta
+    BOXENGINE = {"outbox_items": {"order_outbox_item": {"retention": timedelta(days=3), "transports": {"log": {}}}}}
+    """
+    )
+    said = fresh.manage("check", expect=1)
+    assert "BOXENGINE: outbox_items.order_outbox_item.retention: cannot be datetime.timedelta(days=3)" in said
+
+
+def test_another_command_goes_on_after_one_of_boxengines(project: DjangoProject) -> None:
+    printed = project.python(
+        """
+    from django.core.management import CommandError, call_command
+    call_command("boxengine", "items", "list", "order_outbox_item", "--status", "failed")
+    print("goes on")
+    call_command("boxengine", "--database=default", "db", "check")
+    call_command("boxengine", "status", database="default")
+    try:
+        call_command("boxengine", "status", "nonesuch")
+    except CommandError as error:
+        print("refused", error.returncode, error)
+    """
+    )
+    assert "goes on" in printed
+    assert "2 boxes, all in order" in printed
+    assert "refused 2 boxengine status nonesuch: exit code 2" in printed
+
+
 def test_on_mysql_moments_are_in_utc_whatever_the_sessions_zone(mariadb_project: DjangoProject) -> None:
     printed = mariadb_project.python(
         """

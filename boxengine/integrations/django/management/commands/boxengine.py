@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from argparse import REMAINDER
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -25,18 +26,25 @@ class Command(BaseCommand):
 
         alias, arguments = _database(argv[2:])
         alias = alias or configuration.main_alias()
-        for name, value in configuration.environment(alias).items():
-            os.environ.setdefault(name, value)
+        # Of another database, if this process has run a command there, or is one that a worker there has started.
+        os.environ.update(configuration.environment(alias))
         with configuration.configuration_file(alias) as path:
             run(["--config", str(path), *arguments])
 
     def add_arguments(self, parser: CommandParser) -> None:
         """For ``call_command("boxengine", "status")``."""
-        parser.add_argument("arguments", nargs="*")
+        parser.add_argument("--database")
+        parser.add_argument("arguments", nargs=REMAINDER)
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002 - Django's call
-        """For ``call_command``."""
-        self.run_from_argv(["manage.py", "boxengine", *options["arguments"]])
+        """For ``call_command``, which returns unless the command fails."""
+        database = ["--database", options["database"]] if options["database"] else []
+        try:
+            self.run_from_argv(["manage.py", "boxengine", *database, *options["arguments"]])
+        except SystemExit as end:
+            if end.code:
+                said = f"boxengine {' '.join(options['arguments'])}: exit code {end.code}"
+                raise CommandError(said, returncode=int(end.code)) from None
 
 
 def _database(arguments: list[str]) -> tuple[str | None, list[str]]:
