@@ -17,6 +17,7 @@ do not import boxengine: they run with every later version, and without boxengin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from alembic.autogenerate import renderers
@@ -190,8 +191,8 @@ class _BoxTables:
         if steps:
             scripts[0].upgrade_ops.ops.append(CompleteBoxes(steps))
         if scripts[0].downgrade_ops is not None:
-            undoing = [ops.ExecuteSQLOp(step.undo) for step in reversed(steps) if step.undo is not None]
-            scripts[0].downgrade_ops.ops[:0] = undoing
+            undoing = [replace(step, sql=step.undo) for step in reversed(steps) if step.undo is not None]
+            scripts[0].downgrade_ops.ops[:0] = [CompleteBoxes(undoing)] if undoing else []
 
     def _leave_sizes(self, direction: ops.OpContainer) -> None:
         """Removes changes of comments that would only erase the number of buckets in force."""
@@ -230,7 +231,7 @@ def _job_tables_without_model(resolved: Resolved) -> set[str]:
 
 
 class CompleteBoxes(ops.MigrateOperation):
-    """Statements for everything else that boxes' tables need. A downgrade drops settings and indexes with their table."""
+    """Statements for everything else that boxes' tables need, or that take it back."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self.steps = tuple(steps)

@@ -320,6 +320,30 @@ def test_a_table_in_use_is_completed_without_locking_it(project: Project) -> Non
     assert project.left() == []
 
 
+def test_a_migration_that_completes_a_table_goes_down_and_up_again(project: Project, tmp_path: Path) -> None:
+    file = tmp_path / "one_more.yml"
+    without_model = "\n  note_outbox_item: {transports: {log: {}}}\ninbox_items:"
+    file.write_text(CONFIGURATION.replace("STRICT", "key").replace("\ninbox_items:", without_model))
+    project.resolved = boxengine.load(file).resolved
+    schema.create(project.engine, project.boxes, project.models)
+    Base.metadata.tables["orders"].create(project.engine)
+    postgres = project.engine.dialect.name == "postgresql"
+    index = "ix_payment_inbox_items_pending" if postgres else "ix_payment_inbox_items_status"
+    with project.engine.begin() as connection:
+        on = "" if postgres else " ON payment_inbox_items"
+        connection.execute(text(f"DROP INDEX {index}{on}"))
+        connection.execute(text("ALTER TABLE note_outbox_items DROP COLUMN available_at"))
+    project.revise()
+    before = project.left()
+    assert before
+    project.upgrade()
+    command.downgrade(project.config, "base")
+    assert project.left() == before
+    project.upgrade()
+    project.check()
+    assert project.left() == []
+
+
 def test_what_an_aborted_concurrent_creation_left_is_made_anew(project: Project) -> None:
     if project.engine.dialect.name != "postgresql":
         return  # it has no concurrent creation

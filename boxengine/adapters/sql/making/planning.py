@@ -34,7 +34,7 @@ class Step:
     column: str | None = None
     """The one that it adds."""
     undo: str | None = None
-    """The statement that removes what a failed step would leave behind."""
+    """The statement that takes it back; ``concurrent`` holds for it, too. None for a setting, which may stay."""
 
 
 @contextmanager
@@ -130,7 +130,10 @@ class TablePlanner:
     def _index_step(self, name: str, statement: str) -> Step:
         if self._postgres:
             statement = statement.replace("INDEX ", "INDEX CONCURRENTLY ", 1)
-        return self._step(f"make the index {name}", statement, concurrent=self._postgres)
+            undo = f"DROP INDEX CONCURRENTLY {quoted(self._dialect, self._table.schema or '', name)}"
+        else:
+            undo = f"DROP INDEX {quoted(self._dialect, '', name)} ON {self._name}"
+        return self._step(f"make the index {name}", statement, concurrent=self._postgres, undo=undo)
 
     def _step(self, purpose: str, sql: str, **more: Any) -> Step:
         return Step(self._box_name, self._table.fullname, purpose, sql, **more)
@@ -142,7 +145,8 @@ class TablePlanner:
         definition = self._compiled(CreateColumn(column))
         if not zoned:
             definition = definition.replace("WITH TIME ZONE", "WITHOUT TIME ZONE")
-        return self._step(purpose, f"ALTER TABLE {self._name} ADD COLUMN {definition}", column=column.name)
+        undo = f"ALTER TABLE {self._name} DROP COLUMN {quoted(self._dialect, '', column.name)}"
+        return self._step(purpose, f"ALTER TABLE {self._name} ADD COLUMN {definition}", column=column.name, undo=undo)
 
     def _missing_index_steps(
         self, name: str, statement: str, known: Collection[str], broken: Mapping[str, str]
