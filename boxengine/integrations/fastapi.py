@@ -90,7 +90,10 @@ def boxes_of(connection: HTTPConnection) -> Boxes:
     """
     found = default.stand_in() or getattr(connection.app.state, _BOXES, None)
     if not isinstance(found, Boxes):
-        raise BoxError("no boxes: make the application with lifespan=boxengine.integrations.fastapi.lifespan(...)")
+        raise BoxError(
+            "no boxes: make the application with lifespan=boxengine.integrations.fastapi.lifespan(...). One that is mounted in "
+            "another has no lifespan: use include_router, or boxengine.acreate_outbox_item(session, ...) and its relatives"
+        )
     return found
 
 
