@@ -244,4 +244,8 @@ def _changed(instance: Any, before: dict[str, Any], update_fields: Any) -> dict[
 
 def _differs(field: Any, now: Any, before: Any) -> bool:
     """Whether the value changed. An expression such as ``F("total") + 1`` always counts: only the database knows its value."""
-    return bool(hasattr(now, "resolve_expression") or field.to_python(now) != before)
+    if hasattr(now, "resolve_expression"):
+        return True
+    if isinstance(field, models.FileField):
+        now = field.get_prep_value(now)  # no file at all is stored as an empty text
+    return bool(field.to_python(now) != before)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from tests.integration.django.project import DjangoProject
@@ -137,6 +139,35 @@ def test_what_save_and_delete_change_is_announced_in_the_same_transaction(shop: 
     Order.objects.update_or_create(what="late", defaults={"customer": "bob"})
     Order.objects.all().delete()
     assert [name for name, *_ in told()] == ["order_updated", "order_deleted"]
+    """,
+        head=HEAD,
+    )
+
+
+def test_an_object_without_a_file_has_not_changed_since_it_was_created(fresh: DjangoProject) -> None:
+    _written(fresh)
+    models = (fresh.folder / "orders/models.py").read_text()
+    fresh.write(
+        "orders/models.py",
+        models
+        + textwrap.dedent(
+            """
+
+    @emits("orders.OrderOutboxItem", payload=lambda scan, change: repr(sorted(change.before)))
+    class Scan(models.Model):
+        file = models.FileField(null=True, blank=True)
+    """
+        ),
+    )
+    fresh.set_up()
+    fresh.python(
+        """
+    from orders.models import Scan
+    scan = Scan.objects.create()
+    scan.save()
+    scan.file = "a.png"
+    scan.save()
+    assert [payload for *_, payload in told()] == ["[]", "['file']"]
     """,
         head=HEAD,
     )
