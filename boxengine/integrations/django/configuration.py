@@ -28,6 +28,8 @@ from boxengine.settings.names import box_name
 
 DATABASE = "BOXENGINE_DJANGO_DATABASE_URL"
 """The environment variable that passes the database's URL to the worker: a password does not belong in a file."""
+_SERVERS = ("url", "replica_url", "listen_url")
+"""The keys of ``BOXENGINE["database"]`` that say where the database of ``BOXENGINE_DATABASE`` is."""
 SET_UP = "boxengine.integrations.django.setup"
 AROUND = "boxengine.integrations.django.middleware.FreshConnections"
 _QUOTED = re.compile(r""""?([^"]+)"\."([^"]+)"?""")
@@ -71,13 +73,13 @@ def _what_no_model_has(box: Box) -> Iterator[str]:
 
 
 def environment(alias: str) -> dict[str, str]:
-    """What the configuration takes from the environment: nothing if ``BOXENGINE`` itself says where the database is.
+    """What the configuration takes from the environment: nothing if ``BOXENGINE`` itself says where this database is.
 
     Raises:
         ImproperlyConfigured: no worker can use that database.
     """
     named = (given().get("database") or {}).get("url")
-    return {} if named else {DATABASE: database_url(alias)}
+    return {} if named and alias == main_alias() else {DATABASE: database_url(alias)}
 
 
 def main_alias() -> str:
@@ -104,11 +106,14 @@ def completed(alias: str) -> dict[str, Any]:
     found: dict[str, Any] = _plain(given(), "BOXENGINE: ")
     own = found.get("app", [])
     found["app"] = [SET_UP, *([own] if isinstance(own, str) else own)]
-    found.setdefault("database", {}).setdefault("url", f"${{{DATABASE}}}")
+    database = found.setdefault("database", {})
     if alias != main_alias():
+        for key in _SERVERS:  # they lead to another database
+            database.pop(key, None)
         # Without a prefix, boxes of the same name in two databases would take each other's jobs from one Redis.
         redis = found.setdefault("redis", {})
         redis["prefix"] = f"{redis.get('prefix') or ''}{alias}:"
+    database.setdefault("url", f"${{{DATABASE}}}")
     around = found.setdefault("middlewares", {}).setdefault("batch_process", [])
     around.insert(0, AROUND)
     here = _models_of(alias)

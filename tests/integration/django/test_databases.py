@@ -73,6 +73,27 @@ def test_a_box_stands_only_in_the_databases_that_the_routers_allow(fresh: Django
     assert "elsewhere elsewhere: [] ['payment_inbox_item']" in shown
 
 
+def test_urls_for_the_worker_lead_to_the_main_database_alone(fresh: DjangoProject) -> None:
+    """A worker of another one delivered from the main one, and its own items waited for ever."""
+    with (fresh.folder / "settings.py").open("a") as file:
+        file.write(
+            'DATABASES["archive"] = DATABASES["default"] | {"NAME": "archive"}\n'
+            'MAIN, REPLICA = "postgresql://past-the-pooler/shop", "postgresql://replica/shop"\n'
+            'BOXENGINE["database"] = {"url": MAIN, "replica_url": REPLICA, "listen_url": MAIN, "comments": True}\n'
+        )
+    shown = fresh.python(
+        """
+    from boxengine.integrations.django.configuration import boxes
+    for alias in ("default", "archive"):
+        found = boxes(alias).resolved.settings.database
+        print(alias, found.url.rpartition("/")[2], found.replica_url, found.listen_url, found.comments)
+    """
+    )
+    main = "postgresql://past-the-pooler/shop"
+    assert f"default shop postgresql://replica/shop {main} True" in shown
+    assert "archive archive None None True" in shown
+
+
 NAMESAKE = """
     from boxengine.integrations.django.models import OutboxItem
 
