@@ -13,7 +13,7 @@ from boxengine.adapters.sql.creating.insert import SqlRows
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.delivering.stranded import MOST
 from boxengine.adapters.sql.making import schema
-from boxengine.domain.box import Box, BoxType
+from boxengine.domain.box import Box, BoxType, Storage
 
 BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", bucket_size=64)
 SMALLER = replace(BOX, bucket_size=16)
@@ -73,3 +73,19 @@ def test_a_bucket_below_zero_is_no_matter_of_the_size(engine: sa.Engine) -> None
 def test_of_a_multitude_only_the_beginning_is_counted(engine: sa.Engine) -> None:
     fill(engine, *[20] * (MOST + 5))
     assert f"{MOST:,} or more pending rows" in (SqlStore(engine).stranded(SMALLER) or "")
+
+
+def test_of_a_log_the_sentence_does_not_call_delivered_rows_pending_nor_send_people_to_change_its_size(
+    postgres_url: str,
+) -> None:
+    log, engine = replace(BOX, storage=Storage.LOG), connect(postgres_url, connections=2)
+    try:
+        schema.create(engine, [log])
+        with engine.begin() as connection:
+            SqlRows(log).insert(connection, [{"event_key": "k", "payload": b"{}", "bucket": 40}])
+        told = SqlStore(engine).stranded(replace(log, bucket_size=16)) or ""
+        assert "1 row in buckets outside of 0 to 15" in told
+        assert "set it back to 41 or more, for workers and applications; with storage: log it stays what it was" in told
+        assert "run empty" not in told
+    finally:
+        engine.dispose()

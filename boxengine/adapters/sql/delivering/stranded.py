@@ -35,7 +35,8 @@ def _outside(table: BoxTable) -> str:
     pending = f"SELECT bucket FROM {table.name} WHERE status = {Status.PENDING:d} AND bucket"
     parts = _both_ends(pending, table.box.bucket_size, "bucket")
     if table.box.storage is Storage.LOG:
-        # Such a bucket has no position in the log, so all of its rows are pending.
+        # A bucket that the box never had has no position, so all of its rows are pending. One that it had may have passed some:
+        # no worker begins with such a size, so the sentence says so rather than have the query find out.
         logged = f"SELECT t.bucket FROM {log_name(table)} AS t WHERE {BUCKET}"
         parts += _both_ends(logged, table.box.bucket_size, BUCKET)
     return f"SELECT count(*), max(bucket) FROM ({' UNION ALL '.join(parts)}) AS outside"
@@ -47,13 +48,15 @@ def _both_ends(rows: str, size: int, bucket: str) -> list[str]:
 
 def told(table: BoxTable, found: Stranded) -> str:
     """The sentence for people."""
-    rows = plural(found.rows, "pending row", or_more=found.rows == MOST)
-    size = table.box.bucket_size
+    in_log, size = table.box.storage is Storage.LOG, table.box.bucket_size
+    rows = plural(found.rows, "row" if in_log else "pending row", or_more=found.rows == MOST)
     remedy = "set their bucket to one that is"
     if found.highest is not None and found.highest >= size:
         before = f"{found.highest + 1} or more" if table.recorded_size is None else str(table.recorded_size)
-        remedy = (
-            f"if bucket_size was made smaller, set it back to {before}, for workers and applications, "
-            "pause the writers, let the box run empty, and change it then"
+        change = (
+            "with storage: log it stays what it was, and delivered rows of these buckets are counted here, too"
+            if in_log
+            else "pause the writers, let the box run empty, and change it then"
         )
+        remedy = f"if bucket_size was made smaller, set it back to {before}, for workers and applications; {change}"
     return f"table {table.box.table}: {rows} in buckets outside of 0 to {size - 1}, where no worker looks: {remedy}"
