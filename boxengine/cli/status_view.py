@@ -78,7 +78,7 @@ def _workers(rows: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
         for worker in row["workers"] or ():
             seen.setdefault(worker["id"], (worker, []))[1].append(row["box"])
     for worker, names in seen.values():
-        cells = (worker["id"], worker["host"], worker["pid"], worker["threads"], worker["started_at"][:19])
+        cells = (worker["id"], worker["host"], worker["pid"], worker["threads"], _second(worker["started_at"]))
         yield [*(printable(str(cell)) for cell in cells), ", ".join(names)]
 
 
@@ -91,9 +91,9 @@ def _circuits(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for row in rows:
         for circuit in row["circuits"] or ():
             when = circuit["next_try"]
-            next_try = "when the call that hangs comes back" if when is None else when[:19]
+            next_try = "when the call that hangs comes back" if when is None else _second(when)
             yield printable(
-                f"circuit: {circuit['transport']} of {row['box']} open since {circuit['since'][:19]}, "
+                f"circuit: {circuit['transport']} of {row['box']} open since {_second(circuit['since'])}, "
                 f"next try {next_try} (worker {circuit['worker']}): {circuit['reason']}"
             )
 
@@ -115,3 +115,8 @@ def _length(seconds: float | None) -> str:
     if seconds is None:
         return "-"
     return f"{seconds:.1f} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))  # noqa: PLR2004 - a minute
+
+
+def _second(moment: str) -> str:
+    """The moment without fractions of its second."""
+    return f"{moment[:19]}Z"

@@ -149,7 +149,7 @@ def test_it_shows_which_circuits_are_open_since_when_and_why(project: Project, r
     ]
     assert other["circuits"] == []
     shown = " ".join(project.call("status").split())
-    assert "circuit: kafka of order_outbox_item open since 2026-01-31T12:00:00, next try 2026-01-31T12:00:00" in shown
+    assert "circuit: kafka of order_outbox_item open since 2026-01-31T12:00:00Z, next try 2026-01-31T12:00:00Z" in shown
     assert "next try when the call that hangs comes back (worker a1): no answer within 5 s" in shown
 
 
@@ -211,7 +211,7 @@ def test_a_large_table_without_an_index_to_count_by_is_not_read_whole_but_a_hint
         "UPDATE order_outbox_items SET id = 1000000 WHERE id = 2", "DROP INDEX ix_order_outbox_items_failed"
     )
     row = rows(project, "order_outbox_item")[0]
-    assert (row["pending"], row["failed"], row["discarded"], row["precision"]["delivered"]) == (2, None, None, "about")
+    assert (row["pending"], row["failed"], row["discarded"], row["delivered"]) == (2, None, None, None)
     assert "order_outbox_item: no index to count by; boxengine db create makes it" in project.errors
     assert rows(project, "order_outbox_item", "--exact")[0]["failed"] == 0
     project.call("db", "create")
