@@ -182,6 +182,23 @@ def test_retention_deletes_what_was_passed_and_is_old_and_nothing_else(bench: Be
     assert bench.take() == [pending]
 
 
+def test_retention_finds_old_items_behind_those_of_a_clock_that_was_ahead(bench: Bench) -> None:
+    ahead = [bench.commit(bucket=bucket) for bucket in (0, 1, 0)]
+    old = bench.commit()
+    assert bench.take(buckets=(0, 1)) == [*ahead, old]
+    bench.run(
+        f"UPDATE order_items_log SET created_at = now() + CASE id WHEN {old} THEN interval '-9 days' ELSE '9 years' END"
+    )
+    week_ago = datetime.now(UTC) - timedelta(days=7)
+    oldest = bench.store.oldest_finished(bench.box, DELIVERED)
+    assert oldest is not None
+    assert oldest < week_ago
+    assert (
+        bench.store.delete_finished(bench.box, DELIVERED, created_from=oldest, created_before=week_ago, limit=10) == 1
+    )
+    assert bench.ask("SELECT id FROM order_items_log ORDER BY id") == [(each,) for each in ahead]
+
+
 def test_db_check_tells_of_a_publication_that_keeps_retention_from_the_log_and_its_remedy_helps(bench: Bench) -> None:
     bench.run("CREATE PUBLICATION everything FOR ALL TABLES")
     item = bench.commit()

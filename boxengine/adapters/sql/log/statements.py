@@ -411,7 +411,8 @@ class LogStatements(PostgresStatements):
         if Status.DELIVERED not in statuses:
             return oldest
         passed = self._passed(cursor)
-        cursor.execute(f"SELECT min(i.created_at) {passed}", (1,))
+        # Not of each bucket's first row alone: of a writer whose clock was ahead, it would keep all behind it.
+        cursor.execute(f"SELECT min(i.created_at) {passed}", (LOOKED_AT,))
         (first,) = cursor.fetchone()
         if first is not None:
             first += self._grace
