@@ -48,21 +48,25 @@ class Print:
 def init(with_: Kits = None) -> None:
     """Write a first outbox.yml and transports.py into this folder, or a kit: an application, or what a deployment needs.
 
-    Existing files are kept. In a folder that has an outbox.yml, --with writes only the kit's files.
+    Existing files are kept. In a folder that has an outbox.yml or config/outbox.yml, --with writes only the kit's files.
 
     Examples: boxengine init; boxengine init --with fastapi --with docker; boxengine init --with helm
     """
     from boxengine.cli.kits import APPLICATIONS, KITS, NEXT, content  # noqa: PLC0415 - most commands need none of it
+    from boxengine.settings.files import USUAL_PLACES  # noqa: PLC0415
 
     asked = list(dict.fromkeys(with_ or []))
     if unknown := [name for name in asked if name not in KITS]:
         raise typer.BadParameter(f"expected one of {', '.join(KITS)}, got {unknown[0]!r}", param_hint="--with")
-    brings_its_own = Path("outbox.yml").exists() or APPLICATIONS.intersection(asked)
+    configured = [place for place in USUAL_PLACES if Path(place).exists()]
+    brings_its_own = configured or APPLICATIONS.intersection(asked)
     texts = {} if asked and brings_its_own else {"outbox.yml": CONFIGURATION, "transports.py": TRANSPORT}
     # An application's files work with all other kits, but not the other way around.
     for name in sorted(asked, key=lambda kit: kit not in APPLICATIONS):
         texts = {target: content(source) for target, source in KITS[name].items()} | texts
     there = [path for path in texts if Path(path).exists()]
+    if not asked:
+        there = list(dict.fromkeys([*configured, *there]))
     if len(there) == len(texts) or (there and not asked):
         raise BoxError(f"already there: {', '.join(there)}; nothing was written")
     for path, text in texts.items():

@@ -90,6 +90,14 @@ def test_workers_in_containers_have_the_ports_that_the_kit_asks_and_those_on_hos
     assert {line["key"]: line["value"] for line in shown if line["key"] in ports} == ports
 
 
+def test_beside_a_configuration_in_config_no_other_one_is_written(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "outbox.yml").touch()
+    boxengine(tmp_path, "init", "--with", "systemd")
+    assert "already there: config/outbox.yml; nothing was written" in boxengine(tmp_path, "init", expect=1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["boxengine.service", "config", "deploy.yml"]
+
+
 @pytest.mark.parametrize("application", ["fastapi", "django"])
 def test_an_application_gets_its_own_files_whatever_the_order_of_the_options(tmp_path: Path, application: str) -> None:
     boxengine(tmp_path, "init", "--with", "docker", "--with", application)
