@@ -92,7 +92,7 @@ class Supervisor:
     def run(self) -> int:
         """Runs until a signal; returns the exit code."""
         try:
-            shared = tempfile.TemporaryDirectory(prefix="boxengine-")
+            shared = tempfile.TemporaryDirectory(prefix="boxengine-", ignore_cleanup_errors=True)
         except OSError as error:
             raise BoxError(
                 f"--processes needs a writable temporary folder, set TMPDIR to one: {error.strerror or error}"
@@ -104,7 +104,7 @@ class Supervisor:
             registry = CollectorRegistry()
             registry.register(NumbersCollector(ledgers, clock=SystemClock()))
             services = endpoints(self._boxes, health, registry)
-            request = stop_request(before_end=partial(self._signal, signal.SIGKILL))
+            request = stop_request(before_end=partial(self._end_at_once, shared))
             for service in services:
                 service.start()
             while not request.is_set:
@@ -173,6 +173,10 @@ class Supervisor:
             ledgers.retire(name)
             code = 1 if process.returncode else code
         return code
+
+    def _end_at_once(self, shared: tempfile.TemporaryDirectory[str]) -> None:
+        self._signal(signal.SIGKILL)
+        shared.cleanup()
 
     def _signal(self, number: signal.Signals) -> None:
         for child in self._children:

@@ -73,7 +73,11 @@ def test_a_signal_to_the_whole_group_stops_as_gracefully_as_one_to_the_parent(
 
 
 @pytest.mark.parametrize("whole_group", [False, True], ids=["the process", "the group"])
-def test_a_second_signal_ends_all_processes_at_once(gated: Project, whole_group: bool) -> None:
+def test_a_second_signal_ends_all_processes_at_once(
+    gated: Project, whole_group: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     with at_work(gated, *TWO_PROCESSES) as worker:
         pids = {worker.process.pid, *(int(line["pid"]) for line in worker.logged("started: "))}
         send = worker.signal_group if whole_group else worker.signal
@@ -83,6 +87,7 @@ def test_a_second_signal_ends_all_processes_at_once(gated: Project, whole_group:
         assert worker.process.returncode == 128 + signal.SIGINT
         eventually(lambda: not any(map(runs, pids)))
         assert gated.counts() == {0: 20}
+        assert list((tmp_path / "temporary").iterdir()) == [], "of the counters nothing is left"
 
 
 def test_sighup_right_after_sigterm_does_not_count_as_a_second_signal(gated: Project) -> None:
