@@ -31,9 +31,9 @@ def cleanup(
 ) -> None:
     """Delete finished items that are older than the box's retention. The worker does so every 10 minutes by itself.
 
-    Deletes gently: deletion_batch_size rows per transaction, with deletion_sleep_time between two. Reports its
-    progress from time to time. The first signal ends it after the current statement. If a worker is cleaning up a
-    box, the command leaves it alone: exit 1.
+    Deletes gently: deletion_batch_size rows per transaction, with deletion_sleep_time between two. Reports its progress
+    from time to time. The first signal ends it after the current statement. If a worker is cleaning up a box, the command
+    skips that box and exits with 1.
 
     Examples: boxengine cleanup; boxengine cleanup order_outbox_item
     """

@@ -21,8 +21,7 @@ COMMANDS = {
     ),
     "pause": Home(
         "boxengine.cli.pausing:pause",
-        "Stop a box in every worker, within 10 seconds: nothing of it is handed to a transport, and no job begins, "
-        "until it is resumed.",
+        "Pause a box in every worker, within 10 seconds: no item goes to a transport, and no job begins, until it is resumed.",
     ),
     "resume": Home("boxengine.cli.pausing:resume", "Let a paused box continue, in every worker, within a few seconds."),
     "cleanup": Home(
@@ -42,7 +41,7 @@ COMMANDS = {
     ),
     "doctor": Home(
         "boxengine.cli.doctor:doctor",
-        "Look for what hurts in production, and say what to do; exit 1 if anything was found.",
+        "Look for problems in production, and say what to do; exit 1 if any was found.",
     ),
     "demo": Home(
         "boxengine.cli.demo:demo",
@@ -54,11 +53,12 @@ COMMANDS = {
     "items": Home("boxengine.cli.items:cli", "Look at items, and retry, discard or delete them."),
     "jobs": Home("boxengine.cli.jobs:cli", "Look at long jobs, cancel them, run them again."),
     "subscriptions": Home(
-        "boxengine.cli.subscriptions:cli", "Look at the subscriptions of a log, send one back or ahead, or give one up."
+        "boxengine.cli.subscriptions:cli",
+        "List the subscriptions of a log, rewind one, let one skip items, or drop one.",
     ),
     "new": Home(
         "boxengine.cli.new:cli", "Write a first version of a model or a transport, or the classes of contracts."
     ),
-    "db": Home("boxengine.cli.db:cli", "Make, verify or print the tables of all boxes."),
+    "db": Home("boxengine.cli.db:cli", "Create, check, upgrade or print the tables of all boxes."),
     "config": Home("boxengine.cli.config:cli", "Validate and show the configuration."),
 }

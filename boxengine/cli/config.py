@@ -35,8 +35,8 @@ def check(
 ) -> None:
     """Validate the configuration and everything it names; exit 2 with every problem found.
 
-    With --deep, it prints a line for each server, table and transport that it tries, and exits with 1 if one does not work.
-    Nothing is sent or written.
+    With --deep, the command prints a line for each server, table and transport that it tries, and exits with 1 if one does
+    not work. It sends and writes nothing.
     """
     from boxengine.settings import notices  # noqa: PLC0415 - see Globals.boxes
 
@@ -96,16 +96,18 @@ def schema() -> None:
 def asyncapi(
     context: typer.Context,
     *,
-    title: Annotated[str | None, typer.Option("--title", help="Of the service; the folder's name if left out.")] = None,
-    version: Annotated[str, typer.Option("--version", help="Of its messages.")] = "1.0.0",
+    title: Annotated[
+        str | None, typer.Option("--title", help="Title of the service; the folder's name if left out.")
+    ] = None,
+    version: Annotated[str, typer.Option("--version", help="Version of the messages.")] = "1.0.0",
     compare: Annotated[
-        Path | None, typer.Option("--compare", help="An earlier document: list what breaks those who rely on it.")
+        Path | None, typer.Option("--compare", help="An earlier document: list the changes that break its consumers.")
     ] = None,
 ) -> None:
     """Print what the boxes send and receive, as an AsyncAPI 3 document in JSON.
 
-    Channels are the topics, webhooks and streams of built-in transports, and the topics of sources. Schemas of payloads come
-    from the models' codecs. With --compare it prints the breaking changes in place of the document, and exits with 1 if
+    Channels are the topics, webhooks and streams of built-in transports, and the topics of sources. Schemas of payloads
+    come from the models' codecs. With --compare it prints the breaking changes instead of the document, and exits with 1 if
     there are any.
 
     Examples: boxengine config asyncapi > asyncapi.json; boxengine config asyncapi --compare asyncapi.json

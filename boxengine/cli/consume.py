@@ -31,8 +31,8 @@ def consume(
 ) -> None:
     """Store messages from Kafka in their inbox boxes, until SIGTERM, SIGINT, SIGQUIT or SIGHUP.
 
-    The boxes' items are processed by `boxengine start`, a process of its own. Each process has as many consumers per box
-    as its `source.kafka.concurrency`; more than the topics have partitions lie idle.
+    `boxengine start`, a separate process, handles the boxes' items. Each process has as many consumers per box as its
+    `source.kafka.concurrency`. If there are more consumers than partitions, the rest are idle.
 
     The first signal lets the batches under way finish, commits, and exits with 0; a second one, other than SIGHUP, exits at once.
 

@@ -45,10 +45,10 @@ def create(
     task: Annotated[str | None, typer.Option("--task", help="Of a job: which handler runs it.")] = None,
     args: Annotated[str | None, typer.Option("--args", help="Of a job: JSON.")] = None,
     lock_key: Annotated[
-        str | None, typer.Option("--lock-key", help="Of a job: one runs at a time for each such key.")
+        str | None, typer.Option("--lock-key", help="Of a job: only one job with the same key runs at a time.")
     ] = None,
     idempotency_key: Annotated[
-        str | None, typer.Option("--idempotency-key", help="Of a job: the same key is the same job.")
+        str | None, typer.Option("--idempotency-key", help="Of a job: a second job with the same key is not stored.")
     ] = None,
     priority: Annotated[int, typer.Option("--priority", help="Of a job: lower goes first.")] = 100,
     delay: Annotated[float | None, typer.Option("--delay", min=0, help="Of a job: seconds before it may run.")] = None,
@@ -58,16 +58,18 @@ def create(
     ] = None,
     after_failure: Annotated[
         AfterFailure,
-        typer.Option("--after-failure", help="Of a job: what happens to it when one of those does not succeed."),
+        typer.Option(
+            "--after-failure", help="Of a job: what happens to it when one of the jobs in --after does not succeed."
+        ),
     ] = AfterFailure.CANCEL,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report bad lines and go on.")] = False,
 ) -> None:
     """Put items into an outbox or an inbox, or a job into a box of long jobs.
 
     A JSON line is an object with event_key and payload (text, or any JSON value, which is stored as JSON; or
-    payload_base64), and, if wanted, event_name, options, uuid, dedup_key and available_at. Lines are written 1,000
-    to a transaction. A bad line ends the command before its batch is written; earlier batches are written. A line
-    for a box of long jobs has task (or --task gives it) and what else create_job takes.
+    payload_base64). Optional are event_name, options, uuid, dedup_key and available_at. Lines are written 1,000 to a
+    transaction. A bad line ends the command before the line's batch is written; earlier batches are written. A line for a
+    box of long jobs has task (or --task gives it), and the other arguments of create_job.
 
     Examples: boxengine create order_outbox_item --event-key 42 --payload '{"id": 42}';
     boxengine create order_outbox_item --jsonl items.jsonl; boxengine create report_job --task export --args '{"day": 1}';

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from boxengine.domain.box import Box
     from boxengine.domain.jobs import JobBox
 
-cli = typer.Typer(help="Make, verify or print the tables of all boxes.", no_args_is_help=True)
+cli = typer.Typer(help="Create, check, upgrade or print the tables of all boxes.", no_args_is_help=True)
 cli.command("convert")(convert)
 
 
 @cli.command("create")
 def create(context: typer.Context, box: OneBox = None) -> None:
-    """Make missing tables and indexes. Doing it twice changes nothing."""
+    """Create missing tables and indexes. A second run changes nothing."""
     from boxengine.adapters.sql.connecting.errors import translated  # noqa: PLC0415
     from boxengine.adapters.sql.jobs import schema as job_schema  # noqa: PLC0415
     from boxengine.adapters.sql.jobs import upgrade as job_upgrading  # noqa: PLC0415
@@ -136,10 +136,10 @@ def rebucket(
         bool, typer.Option("--dry-run", help="Check whether it can be done, and change nothing.")
     ] = False,
 ) -> None:
-    """Bring the bucket_size of the configuration into force, for a box without pending items.
+    """Apply the bucket_size of the configuration to a box without pending items.
 
-    Workers refuse a bucket_size that differs from the one their table was filled with. Exit 1 while the box has pending items, or
-    failed ones in buckets that would be gone.
+    Workers refuse a bucket_size that differs from the one that their table was filled with. Exits with 1 while the box has
+    pending items, or failed items in buckets that would no longer exist.
     """
     from boxengine.adapters.sql.making import sizes  # noqa: PLC0415 - see Globals.boxes
     from boxengine.app.servers.database import connect_store  # noqa: PLC0415
@@ -163,10 +163,11 @@ def upgrade(
     box: OneBox = None,
     as_sql: Annotated[bool, typer.Option("--sql", help="Print the statements, and change nothing.")] = False,  # noqa: FBT002 - typer's way
 ) -> None:
-    """Bring tables that an earlier version made to what this one makes, without locking writers out.
+    """Upgrade tables that an earlier version created to what this version needs, without locking writers out.
 
-    Each step is one statement and stays done: a run that was broken off goes on where it stopped.
-    On PostgreSQL indexes are made concurrently, once older transactions have ended; no other step waits over 5 s for a lock.
+    Each step is one statement and stays done. If a run was broken off, the next run goes on where it stopped. On
+    PostgreSQL, indexes are created concurrently, once older transactions have ended. No other step waits more than 5 s for
+    a lock.
     """
     from boxengine.adapters.sql.connecting.errors import translated  # noqa: PLC0415 - see Globals.boxes
     from boxengine.adapters.sql.jobs import upgrade as job_upgrading  # noqa: PLC0415
@@ -207,7 +208,7 @@ def reposition(
     box: Annotated[str, typer.Argument(metavar="BOX", help="Name of a box with storage: log.")],
     *,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Even if nothing shows that the server has changed.")
+        bool, typer.Option("--anyway", help="Run even if nothing shows that the server has changed.")
     ] = False,
 ) -> None:
     """Repair the positions of a log that was restored or copied to another server, if its workers may not do so.

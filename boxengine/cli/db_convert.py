@@ -38,7 +38,7 @@ def convert(
     Three steps: this command; then set the storage in the configuration and deploy it to all applications and workers, in any
     order; then this command with --finish. Nothing is lost, and the items of a key keep their order.
 
-    Each step can be repeated: one that was broken off goes on, one that is done changes nothing.
+    You can repeat each step. If it was broken off, it goes on; if it is done, it changes nothing.
     """
     from boxengine.adapters.sql.converting.conversion import Conversion, refuse  # noqa: PLC0415
     from boxengine.adapters.sql.converting.patience import Patience  # noqa: PLC0415

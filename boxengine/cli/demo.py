@@ -32,8 +32,8 @@ def demo(
 ) -> None:
     """Watch committed rows travel to a transport: a real PostgreSQL, a real Valkey, a worker, and a verdict.
 
-    With --broken a drill for people on call: the situation is set up for real, the console shows it, and the command ends when
-    it is fixed. Needs the console too: pip install "boxengine\\[embedded,web]".
+    --broken runs a drill for people on call: it sets up a real problem, the console shows it, and the command ends when it
+    is fixed. Needs the console too: pip install "boxengine\\[embedded,web]".
 
     Exits with 1 if a promise was broken. Needs: pip install "boxengine\\[embedded]".
 

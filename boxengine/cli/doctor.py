@@ -14,7 +14,7 @@ def doctor(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Look for what hurts in production, and say what to do; exit 1 if anything was found.
+    """Look for problems in production, and say what to do; exit 1 if any was found.
 
     Looks at versions, privileges, tables and indexes, dead rows and autovacuum, old transactions, settings that lose commits,
     Redis's memory policy, clocks, and Kafka topics' partitions and replicas. It changes nothing.

@@ -17,7 +17,7 @@ COMMANDS = {
     ),
     "discard": Home(
         "boxengine.cli.items_acting:discard",
-        "Give items up: they become discarded, and are deleted after their retention.",
+        "Discard items: they are not delivered, and are deleted after their retention.",
     ),
     "delete": Home("boxengine.cli.items_acting:delete", "Delete items for good."),
     "replay": Home(

@@ -33,20 +33,22 @@ DONE = {
 HELP = {
     Action.RETRY: """Make items due at once: errors_count 0, remembered failures forgotten.
 
-    Takes failed items; with --status also discarded ones, and pending ones that wait for their next attempt. The box's
-    retry strategies are asked as at any retry: latest_available discards an item again if a later one of its key has been
-    delivered. --force delivers it anyway. Under strict_order: key the followers of a retried item go after it, in order.""",
-    Action.DISCARD: """Give items up: they become discarded, and are deleted after their retention.
+    Takes failed items; with --status also discarded items, and pending items that wait for their next attempt. The box's
+    retry strategies decide as at any retry: latest_available discards an item again if a later item of its key has been
+    delivered. --force delivers it anyway. Under strict_order: key the later items of the key go after the retried item, in
+    order.""",
+    Action.DISCARD: """Discard items: they are not delivered, and are deleted after their retention.
 
-    Takes failed items; with --status also pending ones. Under strict_order: key their followers go on.""",
+    Takes failed items; with --status also pending items. Under strict_order: key the later items of their keys go on.""",
     Action.DELETE: """Delete items for good.
 
-    Takes failed items; with --status those of any status. Under strict_order: key their followers go on.""",
+    Takes failed items; with --status items of any status. Under strict_order: key the later items of their keys go on.""",
 }
 SHARED_HELP = """
 
-    Counts first and asks on a terminal; elsewhere it needs --yes. With --ids, items of every status that suits (delete
-    takes pending ones only with --status pending). 1,000 items per transaction; items in work are left alone and reported.
+    Counts first and asks on a terminal; elsewhere it needs --yes. With --ids, it takes items of every suitable status
+    (delete takes pending items only with --status pending). 1,000 items per transaction. Items that a worker holds are left
+    alone and reported.
 
     Examples: boxengine items {action} order_outbox_item; boxengine items {action} order_outbox_item --from PT1H --dry-run
     """

@@ -83,7 +83,7 @@ def show(
 ) -> None:
     """Show one item with its payload (as text, or its first bytes in hex) and the log of its last failure.
 
-    --json has the whole payload: as payload where it is text, else as payload_base64. Exits with 1 if there is no such item.
+    --json has the whole payload: as payload if it is text, else as payload_base64. Exits with 1 if there is no such item.
 
     Example: boxengine items show order_outbox_item 42
     """

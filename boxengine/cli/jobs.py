@@ -117,8 +117,8 @@ def cancel(
 ) -> None:
     """Cancel queued jobs, and ask the handlers of running ones to stop.
 
-    A handler learns of it with its next heartbeat, by default within ten seconds, and stops when it reads job.cancelled. One
-    that never reads it runs to its end.
+    A handler learns of the cancel with its next heartbeat, by default within ten seconds, and stops when it reads
+    job.cancelled. A handler that never reads it runs to its end.
 
     Examples: boxengine jobs cancel report_job 42; boxengine jobs cancel report_job --task export --yes
     """
@@ -168,9 +168,9 @@ def stat(
 ) -> None:
     """Count jobs: ready, taken, delayed, blocked behind another job, and finished ones by their end.
 
-    Answers in a moment however large the tables are: each kind is counted up to 100,000 (> 100,000), and where there are more
-    than 200,000 jobs, those that succeeded are estimated (~). Lag: how long the oldest of the jobs that come next could have
-    begun.
+    Answers in a moment however large the tables are: each kind is counted up to 100,000 (> 100,000). If there are more than
+    200,000 jobs, succeeded jobs are estimated (~). The lag is how long the oldest of the jobs that come next has been
+    ready.
     """
     boxes = globals_of(context).boxes()
     if box is not None:
@@ -201,7 +201,8 @@ def schedules(
 ) -> None:
     """List the schedules of boxes with their next runs, by the database's clock.
 
-    handled_until is empty while no worker has seen a schedule: its runs count from the moment at which one does.
+    handled_until is empty while no worker has seen a schedule. The schedule's runs count from the moment at which a worker
+    first sees it.
 
     Example: boxengine jobs schedules report_job
     """

@@ -130,9 +130,9 @@ def contract(
         Path | None, typer.Option("--file", help="Python file to write; left out: named after FILE.")
     ] = None,
 ) -> None:
-    """Make typed classes of contracts: the arguments of long jobs, checked when a job is created.
+    """Generate typed classes from contracts: the arguments of long jobs, checked when a job is created.
 
-    Overwrites a file that this command has made, and no other.
+    Overwrites only a file that this command has generated.
 
     Examples: boxengine new contract; boxengine new contract shop/contracts.yml --file shop/contracts.py
     """

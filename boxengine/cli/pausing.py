@@ -34,12 +34,11 @@ def pause(
         bool, typer.Option("--forget", help="Forget pause and resume: polling_auto_disabled decides again.")
     ] = False,
 ) -> None:
-    """Stop a box in every worker, within 10 seconds: nothing of it is handed to a transport, and no job begins, until it is
-    resumed.
+    """Pause a box in every worker, within 10 seconds: no item goes to a transport, and no job begins, until it is resumed.
 
-    Queued and due items wait. The batch under way is cut short: items that a transport has taken are recorded, the
-    others stay pending. Running long jobs go on. Items can still be created, and boxengine consume still fills a
-    paused inbox box.
+    Queued and due items wait. The batch under way is cut short: items that a transport has taken are recorded, the others
+    stay pending. Running long jobs go on. Applications can still create items, and boxengine consume still fills a paused
+    inbox box.
 
     Examples: boxengine pause order_outbox_item; boxengine pause order_outbox_item --forget
     """
@@ -56,7 +55,7 @@ def pause(
 def resume(context: typer.Context, box: BoxName) -> None:
     """Let a paused box continue, in every worker, within a few seconds.
 
-    This holds until the next pause, also where polling_auto_disabled is true.
+    This holds until the next pause, even if polling_auto_disabled is true.
     """
     _change(context, box, Decision.RESUME)
     say(f"{box}: resumed")

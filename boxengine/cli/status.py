@@ -45,11 +45,11 @@ def status(
 ) -> None:
     """Show counts by status, the age of the oldest pending item, the queue, pauses, workers and open circuits.
 
-    Answers in a moment however large the tables are: where there are more than 200,000 rows, pending, failed and discarded
-    ones are counted up to 100,000 (> 100,000) and the delivered ones estimated (~). Retrying ones are pending and have
-    failed before. A worker that was killed shows for half a minute. What is unknown shows as -, and the exit code is 1.
-    Of long jobs each kind is counted up to 100,000, and the succeeded ones of a large table are estimated; the lag is how long
-    the oldest of the jobs that come next could have begun.
+    Answers in a moment however large the tables are. If a table has more than 200,000 rows, pending, failed and discarded
+    items are counted up to 100,000 (> 100,000), and delivered items are estimated (~). Retrying items are pending and have
+    failed before. A worker that was killed shows for half a minute. An unknown value shows as -, and the exit code is 1.
+    Each kind of long jobs is counted up to 100,000, and succeeded jobs of a large table are estimated. The lag is how long
+    the oldest of the jobs that come next has been ready.
 
     Examples: boxengine status; boxengine status order_outbox_item --watch; boxengine status --json
     """

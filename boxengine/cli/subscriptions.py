@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from boxengine.app.servers.connected import Servers
 
 cli = typer.Typer(
-    help="Look at the subscriptions of a log, send one back or ahead, or give one up.", no_args_is_help=True
+    help="List the subscriptions of a log, rewind one, let one skip items, or drop one.", no_args_is_help=True
 )
 Name = Annotated[
     str, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription, such as order_outbox_item.billing.")
@@ -39,10 +39,10 @@ Time = Annotated[
     str | None,
     typer.Option(
         "--time",
-        help="Items created at this time or later: ISO 8601 (UTC if no zone), or a duration before now (PT1H).",
+        help="Go on with items created at this time or later: ISO 8601 (UTC if no zone), or a duration before now (PT1H).",
     ),
 ]
-Id = Annotated[int | None, typer.Option("--id", min=1, max=LARGEST, help="This id and higher ones.")]
+Id = Annotated[int | None, typer.Option("--id", min=1, max=LARGEST, help="Go on with this id and higher ids.")]
 
 
 @cli.command("list")
@@ -54,9 +54,9 @@ def list_(
     *,
     json: AsJson = False,
 ) -> None:
-    """Show the subscriptions with what waits for each, and for how long.
+    """Show the subscriptions, with how many items wait for each, and for how long.
 
-    A box with storage: log and no subscriptions is a row of its own.
+    A box with storage: log and no subscriptions has one row.
 
     Example: boxengine subscriptions list order_outbox_item
     """
@@ -91,10 +91,11 @@ def rewind(
     yes: Yes = False,
     json: AsJson = False,
 ) -> None:
-    """Deliver items of the log once more, in order, from a time or an id on. Workers may run.
+    """Deliver items of the log again, in order, starting from a time or an id. Workers may run.
 
-    Reaches as far back as retention has kept items. Failed ones among them start again with no attempts. Each keeps its
-    Idempotency-Key. Other subscriptions are not affected. Counts first and asks on a terminal; elsewhere it needs --yes.
+    Reaches as far back as retention has kept items. Failed items among them start again with no attempts. Each item keeps
+    its Idempotency-Key. Other subscriptions are not affected. Counts first and asks on a terminal; elsewhere it needs
+    --yes.
 
     Example: boxengine subscriptions rewind order_outbox_item.search --time PT6H --dry-run
     """
@@ -115,7 +116,7 @@ def skip_to(
     yes: Yes = False,
     json: AsJson = False,
 ) -> None:
-    """Skip, for good, what waits in the log before a time or an id; without either, all that is there. Workers may run.
+    """Skip for good the items that wait in the log before a time or an id; without either, all of them. Workers may run.
 
     Failed items are in the subscription's own table and stay there: see boxengine items. Counts first and asks on a
     terminal; elsewhere it needs --yes.
@@ -134,11 +135,11 @@ def drop(
     yes: Yes = False,
     json: AsJson = False,
 ) -> None:
-    """Give up the position of a subscription that the configuration no longer has, with its failed and waiting items.
+    """Delete the position of a subscription that the configuration no longer has, with its failed and waiting items.
 
-    Items of the log that it has not read never go to it.
+    The subscription never gets the items of the log that it has not read.
 
-    The name of a box alone means the position from the time before it had subscriptions.
+    The name of a box alone means the position that the box had before it had subscriptions.
 
     Example: boxengine subscriptions drop order_outbox_item.search
     """

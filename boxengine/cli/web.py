@@ -37,8 +37,8 @@ def web(
 ) -> None:
     """Serve the console: what is stuck, why, and what to press. Until SIGTERM or SIGINT.
 
-    Listens on this machine alone, unless --host says otherwise. Whoever opens it needs a token: console.operate_token or
-    console.read_token, or, without either, one that is made up at the start and printed.
+    Listens only on this machine, unless --host says otherwise. Everybody who opens it needs a token: console.operate_token
+    or console.read_token. Without either, the command generates a token at start and prints it.
     Needs: pip install "boxengine\\[web]".
 
     Examples: boxengine web; boxengine web --port 8080 --read-only
