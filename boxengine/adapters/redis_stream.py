@@ -211,7 +211,9 @@ def _client(url: str, timeout: float) -> Redis:
     try:
         demand_redis_url(url)
         # A retry by the client would add entries twice without our knowing; the engine retries, and counts.
-        client = Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=Retry(NoBackoff(), 0))
+        client = Redis.from_url(
+            url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=Retry(NoBackoff(), 0)
+        )
     except ValueError:
         # The error would quote what it took for the port, which may be a part of the password.
         raise BoxError(
