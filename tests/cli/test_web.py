@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,10 @@ def answers(url: str, path: str = "/login", token: str | None = None) -> int:
         return error.code
     except OSError:
         return 0
+
+
+def is_served(url: str) -> bool:
+    return answers(url) == 200
 
 
 @pytest.fixture
@@ -100,8 +105,8 @@ def test_on_all_addresses_it_answers_on_ipv4_and_ipv6(project: Project) -> None:
     with serving(project, "--host", "0.0.0.0") as (_, url, _told):
         assert url.startswith("http://0.0.0.0:")
         port = url.rpartition(":")[2]
-        for host in ("127.0.0.1", "[::1]"):
-            eventually(lambda here=f"http://{host}:{port}": answers(here) == 200)
+        for here in (f"http://127.0.0.1:{port}", f"http://[::1]:{port}"):
+            eventually(partial(is_served, here))
         project.call("web", "--host", "0.0.0.0", "--port", port, expect=2)
         assert project.errors.startswith(f"boxengine: --port: cannot listen on 0.0.0.0:{port}")
 

@@ -85,8 +85,13 @@ def _readable(value: Any) -> Any:
 
 def _store(session: Session, item: Item, returned: Any, started_at: datetime) -> None:
     schema, _, name = item.box.table.rpartition(".")
-    columns = column("id"), column("return_value", JSON), column("started_at", DateTime(timezone=True))
-    tasks = table(name, *columns, schema=schema or None)
+    tasks = table(
+        name,
+        column("id"),
+        column("return_value", JSON),
+        column("started_at", DateTime(timezone=True)),
+        schema=schema or None,
+    )
     session.execute(update(tasks).where(tasks.c.id == item.id).values(return_value=returned, started_at=started_at))
 
 
