@@ -1,4 +1,4 @@
-"""Named topics that do not exist, without any server."""
+"""Named topics that do not exist or may not be read, without any server."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Rig:
         self.topics.look(self.clock.monotonic())
         return list(self.told)
 
-    def _ask(self, topics: Collection[str]) -> Mapping[str, str]:
+    def _ask(self, topics: Collection[str]) -> Mapping[str, str | None]:
         self.asked.append(set(topics))
         if not self.answers:
             raise KafkaException(error("_TIMED_OUT"))
-        return dict.fromkeys(self.known.intersection(topics), "id")
+        return {topic: None if topic in self.known else f"topic {topic} does not exist" for topic in topics}
 
 
 @pytest.fixture

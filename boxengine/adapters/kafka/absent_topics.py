@@ -1,22 +1,22 @@
-"""Which of the topics that a consumer names do not exist. librdkafka says so once, and then waits for them in silence."""
+"""Which of the topics that a consumer names do not exist, or may not be read. librdkafka says so once, and then is silent."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
 
-from boxengine.adapters.kafka.topic_ids import ASK_AGAIN, ASK_EVERY, AskIds
+from boxengine.adapters.kafka.topic_ids import ASK_AGAIN, ASK_EVERY, AskTroubles
 
 logger = logging.getLogger(__name__)
 
 Tell = Callable[[str, str | None], None]
-"""Called with a topic and what is wrong with it; None: it is there."""
+"""Called with a topic and what is wrong with it; None: it can be read."""
 
 
 class AbsentTopics:
-    """Asks the broker for named topics until they are known to exist. To ask creates none."""
+    """Asks the broker for named topics until they are known to be there and readable. To ask creates none."""
 
-    def __init__(self, topics: Collection[str], ask: AskIds, *, tell: Tell) -> None:
+    def __init__(self, topics: Collection[str], ask: AskTroubles, *, tell: Tell) -> None:
         """Args:
         topics: names, or patterns beginning with ``^``. For a pattern nobody can say which topics should exist.
         """
@@ -25,7 +25,7 @@ class AbsentTopics:
         self._ask = ask
         self._tell = tell
         self._doubtful = set(self._named)
-        """Those that are not known to exist."""
+        """Those that are not known to be readable."""
         self._due = 0.0
 
     def begin(self, now: float) -> None:
@@ -34,7 +34,7 @@ class AbsentTopics:
         self._due = now + ASK_EVERY
 
     def doubt(self, topic: str | None) -> bool:
-        """Asks soon for a named topic that is said not to exist. False: it was not subscribed to."""
+        """Asks soon for a named topic that is said not to exist, or to be forbidden. False: it was not subscribed to."""
         if topic in self._patterns:
             logger.warning("no topic matches %s yet", topic)
             return True
@@ -45,7 +45,7 @@ class AbsentTopics:
         return True
 
     def seen(self, topics: Iterable[str]) -> None:
-        """These exist."""
+        """These can be read."""
         for topic in self._doubtful.intersection(topics):
             self._doubtful.discard(topic)
             self._tell(topic, None)
@@ -59,8 +59,8 @@ class AbsentTopics:
         if not self._doubtful or now < self._due:
             return
         self._due = now + ASK_AGAIN
-        found = self._ask(self._doubtful)
+        troubles = self._ask(self._doubtful)
         self._due = now + ASK_EVERY
-        self.seen(found)
+        self.seen(topic for topic, trouble in troubles.items() if trouble is None)
         for topic in sorted(self._doubtful):
-            self._tell(topic, f"topic {topic} does not exist")
+            self._tell(topic, troubles[topic])

@@ -14,7 +14,7 @@ from boxengine.adapters.kafka.client import LibrdkafkaLog
 from boxengine.adapters.kafka.consumer_client import ConsumerClient, load_consumer_client, words
 from boxengine.adapters.kafka.received import message_of
 from boxengine.adapters.kafka.statistics import Extent, extents
-from boxengine.adapters.kafka.topic_ids import TopicIds, log_changes
+from boxengine.adapters.kafka.topic_ids import FORBIDDEN, UNKNOWN, TopicIds, log_changes
 from boxengine.domain.message import ReceivedMessage
 from boxengine.errors import BoxError, SourceUnavailable
 from boxengine.ports import TopicPartition
@@ -41,7 +41,8 @@ MOVED = frozenset(
 )
 """Answers to a commit during a rebalance, or once a topic is deleted. The next owner, if there is one, receives the messages
 again and recognises them. Here the next polls take the partitions away."""
-UNKNOWN = "UNKNOWN_TOPIC_OR_PART"
+KEPT_OUT = frozenset({"GROUP_AUTHORIZATION_FAILED", "INCONSISTENT_GROUP_PROTOCOL"})
+"""Errors that keep a consumer out of its group until people do something. librdkafka goes on trying in silence."""
 PASSING = frozenset({"_PARTITION_EOF", "_MAX_POLL_EXCEEDED"})
 """Errors that librdkafka reports but recovers from by itself."""
 BEGINNING = -2
@@ -71,8 +72,8 @@ class KafkaSource:
             monotonic: seconds that never go back.
             waiting: called before a commit with what would be wrong if the wait for its answer became long, and with None
                 once that has come. If a broker dies meanwhile, librdkafka retries the commit endlessly and silently.
-            absent: called again and again with each named topic that does not exist, and why nothing comes from it, and with
-                None once it exists.
+            absent: called again and again with each named topic that does not exist or may not be read, and why nothing
+                comes from it, and with None once it can be read.
 
         Raises:
             BoxError: ``confluent-kafka`` is missing, or librdkafka refuses the configuration or the topics.
@@ -91,13 +92,15 @@ class KafkaSource:
         """The next offset of each partition that this consumer has committed; kept when the partition moves."""
         self._cluster: str | None = None
         """The cluster's id; None: not asked since partitions were assigned."""
-        ask = self._client.topic_ids(self._config)
-        self._topic_ids = TopicIds(ask)
-        self._absent = AbsentTopics(self._topics, ask, tell=absent)
+        known = self._client.topics(self._config)
+        self._topic_ids = TopicIds(known.ids)
+        self._absent = AbsentTopics(self._topics, known.troubles, tell=absent)
         self._next: dict[TopicPartition, int] = {}
         """The next offset to hand out, for each owned partition of which messages came."""
         self._postponed: Any = None
         """An error that came along with messages."""
+        self._kept_out: Any = None
+        """Why the group does not take this consumer in; None: nothing is known to be wrong."""
         self._unreachable: str | None = None
         self._monotonic = monotonic
         self._waiting = waiting
@@ -116,6 +119,8 @@ class KafkaSource:
             messages = self._taken(consumer, limit, wait)
             if messages is None:
                 self._ask_whether_reachable(consumer)
+                if self._kept_out is not None:
+                    raise self._client.exception(self._kept_out)
                 return []
             if not messages:
                 self._raise_postponed()
@@ -168,6 +173,7 @@ class KafkaSource:
         self._topic_ids.forget(self._owned)
         self._owned.clear()
         self._extents = {}
+        self._kept_out = None
 
     # ── the consumer ─────────────────────────────────────────────────────────────────────────────────
 
@@ -217,8 +223,12 @@ class KafkaSource:
             error = each.error()
             if error is None:
                 messages.append(message_of(each, cluster=self._cluster_id(consumer, each.topic())))
-            elif error.name() not in PASSING and not (error.name() == UNKNOWN and self._absent.doubt(each.topic())):
+            elif error.name() in PASSING:
+                continue
+            elif error.name() not in {UNKNOWN, FORBIDDEN} or not self._absent.doubt(each.topic()):
                 self._postponed = error
+                if error.name() in KEPT_OUT and not self._owned:
+                    self._kept_out = error
         if messages and self._topic_ids.unsure(self._owned):
             others = self._leave_other_topics(consumer)
             messages = [each for each in messages if (each.topic, each.partition) not in others]
@@ -362,6 +372,7 @@ class KafkaSource:
         self._owned |= set(_names(partitions))
         self._absent.seen(each.topic for each in partitions)
         self._cluster = None
+        self._kept_out = None
 
     def _revoked(self, consumer: Any, partitions: Sequence[Any]) -> None:
         """Runs between two batches, so nothing is in flight: every received message is stored or put back."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from boxengine.adapters.kafka.topic_ids import AskIds, ask_broker
+from boxengine.adapters.kafka.topic_ids import BrokersTopics
 from boxengine.errors import BoxError
 
 
@@ -19,7 +19,7 @@ class ConsumerClient:
     """``TopicPartition``."""
     error: type[Any]
     exception: type[Exception]
-    topic_ids: Callable[[Mapping[str, Any]], AskIds] = ask_broker
+    topics: Callable[[Mapping[str, Any]], BrokersTopics] = BrokersTopics
     """Called with a consumer's configuration."""
 
 

@@ -20,10 +20,14 @@ ASK_AGAIN = 60.0
 """Seconds before the next question when an answer did not come: waiting for one holds up all partitions."""
 ANSWER = 5.0
 """Seconds."""
+UNKNOWN = "UNKNOWN_TOPIC_OR_PART"
+FORBIDDEN = "TOPIC_AUTHORIZATION_FAILED"
 NONE = "AAAAAAAAAAAAAAAAAAAAAA"
 """The answer of brokers that have no topic ids (before Kafka 2.8)."""
 AskIds = Callable[[Collection[str]], Mapping[str, str]]
 """The ids of those of the topics that exist; empty where the broker has none. Raises librdkafka's exception."""
+AskTroubles = Callable[[Collection[str]], Mapping[str, str | None]]
+"""Why nothing can come from each of the topics; None: nothing is wrong with it. Raises librdkafka's exception."""
 AskMetadata = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, str]]
 """What was committed with the partitions' offsets."""
 
@@ -88,27 +92,53 @@ class TopicIds:
         return found
 
 
-def ask_broker(config: Mapping[str, Any]) -> AskIds:
-    """Asks the brokers of a consumer, with a client of its own that is made at the first question."""
-    clients: list[Any] = []
+class BrokersTopics:
+    """Asks the brokers of a consumer about topics, with a client of its own that is made at the first question."""
 
-    def ask(topics: Collection[str]) -> Mapping[str, str]:
-        admin: Any = import_module("confluent_kafka.admin")
-        kafka: Any = import_module("confluent_kafka")
-        if not clients:
-            # The consumer itself logs any trouble with the brokers.
-            clients.append(admin.AdminClient({**without_consumer_settings(config), "log_level": 0}))
-        answers = clients[0].describe_topics(kafka.TopicCollection(list(topics)), request_timeout=ANSWER)
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
+        self._client: Any = None
+
+    def ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """See ``AskIds``."""
         found = {}
-        for topic, answer in answers.items():
+        for topic, answer in self._described(topics):
             try:
                 found[topic] = _shown(str(answer.result().topic_id or NONE))
-            except kafka.KafkaException as error:
-                if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
+            except self._error() as error:
+                if error.args[0].name() != UNKNOWN:
                     raise
         return found
 
-    return ask
+    def troubles(self, topics: Collection[str]) -> Mapping[str, str | None]:
+        """See ``AskTroubles``."""
+        return {topic: self._trouble(topic, answer) for topic, answer in self._described(topics)}
+
+    def _trouble(self, topic: str, answer: Any) -> str | None:
+        forbidden = f"topic {topic} may not be read: see the principal's ACLs for this topic"
+        try:
+            allowed = answer.result().authorized_operations
+        except self._error() as error:
+            if error.args[0].name() not in {UNKNOWN, FORBIDDEN}:
+                raise
+            return forbidden if error.args[0].name() == FORBIDDEN else f"topic {topic} does not exist"
+        # Old brokers do not tell what is allowed.
+        return forbidden if allowed and all(each.name != "READ" for each in allowed) else None
+
+    def _described(self, topics: Collection[str]) -> Iterable[tuple[str, Any]]:
+        admin: Any = import_module("confluent_kafka.admin")
+        kafka: Any = import_module("confluent_kafka")
+        if self._client is None:
+            # The consumer itself logs any trouble with the brokers.
+            self._client = admin.AdminClient({**without_consumer_settings(self._config), "log_level": 0})
+        asked = kafka.TopicCollection(list(topics))
+        answers: Mapping[str, Any] = self._client.describe_topics(
+            asked, request_timeout=ANSWER, include_authorized_operations=True
+        )
+        return answers.items()
+
+    def _error(self) -> type[Exception]:
+        return import_module("confluent_kafka").KafkaException  # type: ignore[no-any-return]
 
 
 def _shown(topic_id: str) -> str:

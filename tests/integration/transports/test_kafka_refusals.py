@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -26,12 +27,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it does not 
 from confluent_kafka.cimpl import NewTopic
 
 from boxengine.adapters.kafka.client import load_client
+from boxengine.adapters.kafka.consumer import KafkaSource
+from boxengine.adapters.kafka.consumer_config import consumer_config
 from boxengine.adapters.kafka.pool import ProducerPool
 from boxengine.adapters.kafka.transport import KafkaTransport
 from boxengine.domain.outcome import Failure
 from boxengine.embedded.process import free_port
-from boxengine.errors import Unavailable
+from boxengine.errors import SourceUnavailable, Unavailable
 from tests.eventually import eventually
+from tests.integration.kafka.inbox import produce
 from tests.servers.kafka import KafkaBroker, jar_folder, prepare
 from tests.servers.offer import How, Offer
 from tests.servers.promised import promised_servers, require
@@ -64,14 +68,18 @@ class GuardedKafka:
             made.result(timeout=30)
         self.allow(ResourceType.TOPIC, "open")
 
-    def allow(self, kind: Any, name: str) -> None:
-        """Lets the user `shop` write there; what nobody is named for is forbidden to all."""
+    def allow(self, kind: Any, name: str, *operations: Any) -> None:
+        """Lets the user `shop` do this there, or else write; what nobody is named for is forbidden to all."""
         bindings = [
             AclBinding(kind, name, ResourcePatternType.LITERAL, "User:shop", "*", operation, AclPermissionType.ALLOW)
-            for operation in (AclOperation.WRITE, AclOperation.DESCRIBE)
+            for operation in operations or (AclOperation.WRITE, AclOperation.DESCRIBE)
         ]
         for made in self.admin.create_acls(bindings).values():
             made.result(timeout=30)
+
+    def create(self, topic: str) -> None:
+        (made,) = self.admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)]).values()
+        made.result(timeout=30)
 
     def credentials(self, password: str) -> dict[str, str]:
         return {
@@ -145,8 +153,7 @@ def test_items_of_a_topic_that_does_not_exist_yet_wait_for_it(
     results = transport.call_batch(items)
     assert all(isinstance(result, Unavailable) for result in results)
     assert all(f"topic {topic}: unknown topic, and the broker does not create it" in str(result) for result in results)
-    (made,) = guarded.admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)]).values()
-    made.result(timeout=30)
+    guarded.create(topic)
     eventually(lambda: transport.call_batch(items) == [None] * 3)
 
 
@@ -265,3 +272,72 @@ def test_a_local_queue_that_stays_full_leaves_the_items_pending_and_says_so(make
     assert "local queue stayed full: see queue.buffering.max.messages" in str(results[-1])
     assert "not acknowledged within 2 s" in str(results[0])
     eventually(lambda: transport(make_item(9), b"last") is None)
+
+
+class Reader:
+    """The user `shop`, as a consumer of one topic."""
+
+    def __init__(self, guarded: GuardedKafka, topic: str) -> None:
+        self.told: list[tuple[str, str | None]] = []
+        self.source = KafkaSource(
+            topics=[topic],
+            config=consumer_config(
+                bootstrap_servers=guarded.secured,
+                group=f"readers-of-{topic}",
+                config={**guarded.credentials("right"), "topic.metadata.refresh.interval.ms": 500},
+                slot="0.0",
+            ),
+            absent=lambda *told: self.told.append(told),
+        )
+
+    def turn(self) -> str:
+        """The value of the message that came, or what is wrong; empty: nothing came, and nothing is."""
+        try:
+            return b"".join(each.value or b"" for each in self.source.receive(1, wait=timedelta(seconds=0.1))).decode()
+        except SourceUnavailable as error:
+            return str(error)
+
+    def was_told(self, reason: str | None) -> bool:
+        """Takes a turn. Whether the last that was told of the topic is this."""
+        self.turn()
+        return bool(self.told) and self.told[-1][1] == reason
+
+
+@pytest.fixture
+def reader(guarded: GuardedKafka, request: pytest.FixtureRequest) -> Iterator[Reader]:
+    guarded.create(request.param)
+    produce(guarded.broker.bootstrap, request.param, [{"value": "x"}])
+    made = Reader(guarded, request.param)
+    yield made
+    made.source.close()
+
+
+@pytest.mark.parametrize("reader", ["of-a-closed-group"], indirect=True)
+def test_a_consumer_that_may_not_join_its_group_says_so_until_it_may(reader: Reader, guarded: GuardedKafka) -> None:
+    guarded.allow(ResourceType.TOPIC, "of-a-closed-group", AclOperation.READ)
+    eventually(lambda: "GROUP_AUTHORIZATION_FAILED" in reader.turn())
+    assert all("GROUP_AUTHORIZATION_FAILED" in reader.turn() for _ in range(20)), "librdkafka said so once"
+    guarded.allow(ResourceType.GROUP, "readers-of-of-a-closed-group", AclOperation.READ)
+    eventually(lambda: reader.turn() == "x")
+    assert reader.turn() == ""
+
+
+@pytest.mark.parametrize(
+    ("reader", "allowed"),
+    [("secret", ()), ("described", (AclOperation.DESCRIBE,))],
+    indirect=["reader"],
+    ids=["nothing", "describe"],
+)
+def test_a_topic_that_a_consumer_may_not_read_is_told_of_until_it_may(
+    reader: Reader, guarded: GuardedKafka, allowed: tuple[Any, ...]
+) -> None:
+    topic = "described" if allowed else "secret"
+    guarded.allow(ResourceType.GROUP, f"readers-of-{topic}", AclOperation.READ)
+    if allowed:
+        guarded.allow(ResourceType.TOPIC, topic, *allowed)
+    forbidden = f"topic {topic} may not be read: see the principal's ACLs for this topic"
+    eventually(lambda: reader.was_told(forbidden))
+    eventually(lambda: reader.turn() == "")
+    guarded.allow(ResourceType.TOPIC, topic, AclOperation.READ)
+    eventually(lambda: reader.turn() == "x")
+    eventually(lambda: reader.was_told(None))

@@ -37,12 +37,13 @@ class FaultyKafka:
     topic_id: str = "first"
 
     def client(self) -> ConsumerClient:
+        topics: Any = SimpleNamespace(ids=self.topic_ids, troubles=dict.fromkeys)
         return ConsumerClient(
             lambda config, logger: FaultyConsumer(self, online="bootstrap.servers" in config),
             TopicPartition,
             type(error("_FAIL")),
             KafkaException,
-            lambda _config: self.topic_ids,
+            lambda _config: topics,
         )
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
