@@ -41,11 +41,16 @@ class Bench:
     def conversion(
         self, *, attempts: int = 1, lock_timeout: float = 60, wait: Callable[[float], object] | None = None
     ) -> Conversion:
-        patience = Patience(
-            attempts=attempts, lock_timeout=lock_timeout, wait=wait or (lambda _seconds: None), tell=self.told.append
-        )
+        patience = self.patience(attempts=attempts, lock_timeout=lock_timeout, wait=wait)
         (table,) = schema.tables([self.boxes[TABLE]])
         return Conversion(self.engine, self.boxes[TABLE], table, patience)
+
+    def patience(
+        self, *, attempts: int = 1, lock_timeout: float = 60, wait: Callable[[float], object] | None = None
+    ) -> Patience:
+        return Patience(
+            attempts=attempts, lock_timeout=lock_timeout, wait=wait or (lambda _seconds: None), tell=self.told.append
+        )
 
     @property
     def stage(self) -> Stage:

@@ -8,12 +8,13 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import Column, Computed, Text, make_url
 
 from boxengine.adapters.sql.checking.checkup import SqlCheckup
 from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.converting import steps
+from boxengine.adapters.sql.converting.conversion import Conversion
 from boxengine.adapters.sql.converting.patience import Patience
 from boxengine.adapters.sql.log.stage import Stage
 from boxengine.adapters.sql.making import schema, sizes
@@ -50,6 +51,26 @@ def test_there_and_back_in_four_steps_that_can_each_be_repeated(box: Bench) -> N
     command.finish_to_log()
     assert box.deliver(LOG) == []
     assert box.commit(LOG, "k") == box.deliver(LOG)
+
+
+def test_a_table_that_computes_a_column_and_its_ids_itself_there_and_back(box: Bench) -> None:
+    tenant = "split_part(event_key, '/', 1)"
+    box.run(
+        "ALTER TABLE order_items ALTER id DROP DEFAULT; DROP SEQUENCE order_items_id_seq; "
+        "ALTER TABLE order_items ALTER id ADD GENERATED ALWAYS AS IDENTITY; "
+        f"ALTER TABLE order_items ADD tenant text GENERATED ALWAYS AS ({tenant}) STORED"
+    )
+    (table,) = schema.tables([box.boxes[TABLE]])
+    table.append_column(Column("tenant", Text, Computed(tenant, persisted=True)))
+    command = Conversion(box.engine, box.boxes[TABLE], table, box.patience())
+    command.prepare()
+    ids = box.commit(LOG, "acme/1") + box.commit(TABLE, "acme/2")
+    command.finish_to_log()
+    ids += box.commit(LOG, "acme/3") + box.commit(TABLE, "acme/4")
+    assert box.in_log() == ids[2:]
+    command.back()
+    assert box.in_table() == ids
+    assert box.ask("SELECT DISTINCT tenant FROM order_items") == [("acme",)]
 
 
 @EITHER

@@ -217,6 +217,30 @@ def test_db_check_tells_of_a_publication_that_keeps_retention_from_the_log_and_i
     assert delete() == 1
 
 
+@pytest.fixture
+def odd(bench: Bench) -> Bench:
+    """Tables with a generated column, whose ids are taken only from their sequence."""
+    for table in ("order_items", "order_items_log"):
+        bench.run(f"ALTER TABLE {table} ADD tenant text GENERATED ALWAYS AS (split_part(event_key, '/', 1)) STORED")
+    bench.run(
+        "ALTER TABLE order_items_log ALTER id DROP DEFAULT; DROP SEQUENCE order_items_id_seq CASCADE; "
+        "ALTER TABLE order_items ALTER id ADD GENERATED ALWAYS AS IDENTITY; "
+        "ALTER TABLE order_items_log ALTER id SET DEFAULT nextval('order_items_id_seq')"
+    )
+    bench.store = SqlStore(bench.engine)
+    return bench
+
+
+def test_an_item_steps_aside_whatever_the_table_computes_by_itself(odd: Bench) -> None:
+    failed, other = odd.commit(key="acme/1"), odd.commit(key="acme/2")
+    assert odd.take(fail=(failed,)) == [failed, other]
+    assert odd.ask("SELECT id, tenant FROM order_items") == [(failed, "acme")]
+    moved = odd.commit(key="umbrella/1")
+    odd.run("UPDATE order_items_positions SET server = 1")
+    assert moved in odd.take()
+    assert (moved, "umbrella") in odd.ask("SELECT id, tenant FROM order_items")
+
+
 # ── other servers ────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy.engine.interfaces import Dialect
 
 from boxengine.adapters.sql.log.stage import TO_LOG, TO_TABLE
+from boxengine.adapters.sql.log.tables import ID_IS_GIVEN
 from boxengine.adapters.sql.shape.tables import BoxTable, quoted
 from boxengine.domain.box import Storage
 
@@ -73,8 +74,8 @@ class Redirects:
         where = "" if bucket is None else f" WHERE p.bucket = {bucket:d}"
         return (
             f"WITH aside AS (INSERT INTO {self.side} ({', '.join(self._columns)}, status, errors_count, updated_at) "
-            f"SELECT {self._from('t')}, 0, 0, statement_timestamp() FROM {self.positions} AS p JOIN {self.log} AS t "
-            "ON t.bucket = p.bucket AND t.xact >= pg_snapshot_xmin(p.passed) "
+            f"{ID_IS_GIVEN} SELECT {self._from('t')}, 0, 0, statement_timestamp() "
+            f"FROM {self.positions} AS p JOIN {self.log} AS t ON t.bucket = p.bucket AND t.xact >= pg_snapshot_xmin(p.passed) "
             f"WHERE {of}NOT ({PASSED}) ORDER BY t.id RETURNING id, bucket) "
             f"UPDATE {self.positions} AS p SET passed = pg_current_snapshot(), batch = NULL, place = 0, floor = NULL, "
             "ceiling = NULL, high = greatest(p.high, (SELECT max(id) FROM aside WHERE aside.bucket = p.bucket)), "
@@ -103,7 +104,7 @@ class Redirects:
     def _into_table(self) -> str:
         return (
             f"WITH moved AS (INSERT INTO {self.side} ({', '.join(self._columns)}, status, errors_count, updated_at) "
-            f"SELECT {self._from('n')}, 0, 0, n.created_at FROM written AS n ORDER BY n.id RETURNING id, bucket) "
+            f"{ID_IS_GIVEN} SELECT {self._from('n')}, 0, 0, n.created_at FROM written AS n ORDER BY n.id RETURNING id, bucket) "
             f"DELETE FROM {self.log} AS r USING moved WHERE (r.bucket + 0) = moved.bucket AND r.id = moved.id"
         )
 

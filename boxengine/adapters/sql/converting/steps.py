@@ -121,7 +121,8 @@ class Steps:
         if self._found.columns is not None:
             return self._found.columns
         dialect, columns = self._connection.dialect, self._table.columns
-        return [quoted(dialect, column.name) for column in columns if is_logged(column.name, self._box.type)]
+        own = [each.name for each in columns if each.computed is None and is_logged(each.name, self._box.type)]
+        return [quoted(dialect, name) for name in own]
 
     def _mark(self, storage: Storage | None) -> list[str]:
         side = self._found.side

@@ -11,7 +11,15 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, Engine, text
 
 from boxengine.adapters.sql.connecting.errors import translated
-from boxengine.adapters.sql.log.tables import BUCKET, LogTable, arriving_by, doubled_positions, in_text, reflect_log
+from boxengine.adapters.sql.log.tables import (
+    BUCKET,
+    ID_IS_GIVEN,
+    LogTable,
+    arriving_by,
+    doubled_positions,
+    in_text,
+    reflect_log,
+)
 from boxengine.adapters.sql.shape.tables import BoxTable, reflect
 from boxengine.domain.box import Box
 from boxengine.errors import StoreUnavailable
@@ -174,8 +182,9 @@ def _step_aside(side: BoxTable, found: LogTable) -> str:
     )
     is_later = "(t.created_at <= p.until) IS NOT TRUE"
     return (
-        f"INSERT INTO {side.in_text} ({columns}, updated_at) SELECT {', '.join(f't.{in_text(name)}' for name in found.shared)}, "
-        f"now() FROM {log} AS t JOIN ({last}) AS p ON p.bucket = t.bucket "
+        f"INSERT INTO {side.in_text} ({columns}, updated_at) {ID_IS_GIVEN} "
+        f"SELECT {', '.join(f't.{in_text(name)}' for name in found.shared)}, now() "
+        f"FROM {log} AS t JOIN ({last}) AS p ON p.bucket = t.bucket "
         f"WHERE (t.id > p.high OR {is_later} OR (NOT pg_visible_in_snapshot(t.xact, p.passed) "
         "AND NOT (p.batch IS NOT NULL AND t.id <= p.place AND pg_visible_in_snapshot(t.xact, p.batch)))) "
         f"AND NOT EXISTS (SELECT FROM {side.in_text} AS s WHERE s.id = t.id AND s.uuid = t.uuid)"

@@ -16,6 +16,8 @@ from boxengine.errors import SchemaMismatch
 
 BUCKET = "(t.bucket + 0)"
 """Of a row of the log, as the index by id has it."""
+ID_IS_GIVEN = "OVERRIDING SYSTEM VALUE"
+"""In an insertion into the side table, whose ids may be an identity that is generated always."""
 PARTITION_KEY = "(greatest(xact, '0'::xid8))"
 """An expression, so that a condition for leaving out partitions is none that an index could be chosen for."""
 XACT = PARTITION_KEY.replace("xact", "t.xact", 1)
@@ -28,9 +30,9 @@ IDENTITIES = ("uuid", "dedup_key")
 """Columns with a unique index in the log of an inbox box: a message that comes twice is one item there as well."""
 _COLUMNS = text(
     "SELECT attname FROM pg_attribute WHERE attrelid = CAST(:name AS regclass) AND attnum > 0 AND NOT attisdropped "
-    "ORDER BY attnum"
+    "AND attgenerated = '' ORDER BY attnum"
 )
-"""Not by SQLAlchemy, which warns of types that it does not know."""
+"""Not by SQLAlchemy, which warns of types that it does not know. Without what the database computes: nobody may copy that."""
 _IS_PARTITIONED = text("SELECT relkind = 'p' FROM pg_catalog.pg_class WHERE oid = to_regclass(:name)")
 LOG, _POSITIONS = "_log", "_positions"
 

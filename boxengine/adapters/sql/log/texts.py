@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boxengine.adapters.sql.dialects.postgresql_texts import PostgresTexts
-from boxengine.adapters.sql.log.tables import BUCKET, LogTable
+from boxengine.adapters.sql.log.tables import BUCKET, ID_IS_GIVEN, LogTable
 from boxengine.adapters.sql.shape.tables import BoxTable, for_driver
 from boxengine.domain.box import BoxType, StrictOrder
 from boxengine.domain.item import Status
@@ -44,7 +44,10 @@ class LogTexts:
         """Copies rows of the log to the side table, with their outcomes."""
         columns = [for_driver(name) for name in self._shared]
         log = ", error_log" if self._table.has("error_log") else ""
-        into = f"INSERT INTO {self._table.name} ({', '.join(columns)}, status, errors_count, processed_at, updated_at{log})"
+        into = (
+            f"INSERT INTO {self._table.name} ({', '.join(columns)}, status, errors_count, processed_at, updated_at{log}) "
+            f"{ID_IS_GIVEN}"
+        )
         rows = (
             f"SELECT {', '.join(f't.{name}' for name in columns)}, coalesce(f.status, {Status.PENDING:d}), "
             "coalesce(f.errors_count, 0), CASE WHEN f.status IS NOT NULL THEN statement_timestamp() END, "

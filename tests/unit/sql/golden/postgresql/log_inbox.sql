@@ -958,7 +958,7 @@ WITH t AS
    JOIN public.order_inbox_items_log AS t ON (t.bucket + 0) = f.bucket
    AND t.id = f.id),
      copied AS
-  (INSERT INTO public.order_inbox_items (id, uuid, event_key, bucket, created_at, dedup_key, event_name, options, payload, status, errors_count, processed_at, updated_at, error_log) SELECT *
+  (INSERT INTO public.order_inbox_items (id, uuid, event_key, bucket, created_at, dedup_key, event_name, options, payload, status, errors_count, processed_at, updated_at, error_log) OVERRIDING SYSTEM VALUE SELECT *
    FROM t ON CONFLICT DO NOTHING)
 SELECT
 FROM t;

@@ -982,7 +982,7 @@ SELECT
    FROM looked);
 
 -- deliver: outcomes of its items and commit, after a claim
-INSERT INTO public.order_outbox_items (id, uuid, event_key, bucket, created_at, event_name, options, payload, status, errors_count, processed_at, updated_at, error_log)
+INSERT INTO public.order_outbox_items (id, uuid, event_key, bucket, created_at, event_name, options, payload, status, errors_count, processed_at, updated_at, error_log) OVERRIDING SYSTEM VALUE
 SELECT t.id,
        t.uuid,
        t.event_key,
