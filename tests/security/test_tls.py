@@ -16,6 +16,7 @@ import pytest
 from sqlalchemy import make_url
 
 from boxengine.adapters.redis.connection import connect as connect_redis
+from boxengine.adapters.sql.connecting.engine import connect as connect_database
 from boxengine.app.servers import database
 from boxengine.app.servers.connected import connect as connect_servers
 from boxengine.errors import BoxError, ConfigurationError, QueueUnavailable, StoreUnavailable
@@ -237,6 +238,20 @@ def test_certificates_without_tls_are_a_mistake_that_is_found_at_start(tmp_path:
 def test_a_missing_file_of_certificates_is_said(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, coordinator={"url": "rediss://127.0.0.1:1", "ssl_ca_certs": "/nowhere/ca.pem"})
     connected = connect_servers(settings)
-    with pytest.raises(BoxError):
+    with pytest.raises(BoxError, match=r"Redis: cannot read /nowhere/ca\.pem; check ssl_ca_certs$"):
         connected.queue.ping()
     connected.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("ssl_ca=/nowhere/ca.pem", r"No such file or directory; check /nowhere/ca\.pem"),
+        ("ssl_ca=/nowhere/ca.pem&ssl_cert=/own.pem", r"No such file or directory; check /nowhere/ca\.pem, /own\.pem"),
+        ("foo=bar", "unexpected keyword argument 'foo'"),
+    ],
+)
+def test_options_that_pymysql_cannot_connect_with_are_said_with_their_key(options: str, said: str) -> None:
+    engine = connect_database(f"mysql+pymysql://127.0.0.1:1/n?{options}", connections=1)
+    with pytest.raises(BoxError, match=rf"^database\.url: .*{said}$"):
+        engine.connect()

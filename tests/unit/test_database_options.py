@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine
 
 from boxengine.adapters.sql.connecting import engine as connecting
 from boxengine.adapters.sql.waking.listen import PostgresWakeups
@@ -25,12 +26,11 @@ def asked(engine: Engine) -> dict[str, Any]:
     """The options that the driver gets."""
     found: dict[str, Any] = {}
 
-    def keep(_dialect: object, _record: object, _arguments: object, options: dict[str, Any]) -> None:
+    def keep(*_arguments: object, **options: Any) -> None:
         found.update({name: value for name, value in options.items() if name != "context"})
         raise Asked
 
-    event.listen(engine, "do_connect", keep)
-    with pytest.raises(Asked):
+    with patch.object(engine.dialect, "connect", keep), pytest.raises(Asked):
         engine.connect()
     return found
 

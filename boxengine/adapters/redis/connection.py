@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -143,6 +144,8 @@ def translated(what: str, client: redis.Redis) -> Iterator[None]:
     except (MovedError, AskError, ClusterCrossSlotError) as error:
         raise QueueUnavailable(f"Redis: cannot {what}: {_NO_CLUSTER}") from error
     except (ConnectionError, TimeoutError, OSError) as error:
+        if unreadable := _unreadable_file(client):
+            raise QueueUnavailable(f"Redis: {unreadable}") from error
         # The same words whatever was being done, so that an outage met by several loops is reported once.
         reason = str(error).rstrip(".") or type(error).__name__
         raise QueueUnavailable(f"Redis: {reason}; check redis.url, and that the server runs") from error
@@ -151,6 +154,16 @@ def translated(what: str, client: redis.Redis) -> Iterator[None]:
             client.connection_pool.disconnect(inuse_connections=False)
         hint = _NO_SCRIPTS if _refuses_scripts(error) else ""
         raise QueueUnavailable(f"Redis: cannot {what}: {str(error) or type(error).__name__}{hint}") from error
+
+
+def _unreadable_file(client: redis.Redis) -> str | None:
+    """Of those that TLS needs; the error names none, and seems to be about the server's address."""
+    options = client.connection_pool.connection_kwargs
+    for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
+        path = options.get(name)
+        if path and not os.access(path, os.R_OK):
+            return f"cannot read {path}; check {name}"
+    return None
 
 
 def takes_no_writes(error: RedisError) -> bool:

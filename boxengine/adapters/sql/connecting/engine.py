@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from functools import partial
@@ -89,6 +89,8 @@ def connect(
     if writes:
         demand(engine)
     event.listen(engine, "reset", partial(_reset, engine))
+    if engine.driver == "pymysql":
+        event.listen(engine, "do_connect", _connected)
     if engine.driver == "psycopg":
         event.listen(engine, "connect", partial(_look_for_pooler, prepared=prepared))
         event.listen(engine, "connect", _make_own_settings)
@@ -97,6 +99,18 @@ def connect(
     if lock_limit is not None:
         event.listen(engine, "connect", partial(_limit_locks, engine, lock_limit))
     return engine
+
+
+def _connected(dialect: Any, _record: object, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """Connects. What PyMySQL raises over its options, before it looks for the server, is no error of its own kind."""
+    try:
+        return dialect.connect(*arguments, **options)
+    except (TypeError, ValueError, OSError) as error:
+        # An error about one of the files that TLS needs does not say which.
+        tls = options.get("ssl") if isinstance(error, OSError) else None
+        files = ", ".join(str(tls[name]) for name in ("ca", "cert", "key") if name in tls) if tls else ""
+        reason = getattr(error, "strerror", None) or error
+        raise BoxError(f"database.url: {reason}{files and f'; check {files}'}") from error
 
 
 def limit_lock_wait(connection: Connection) -> None:
