@@ -78,7 +78,7 @@ def with_workers(view: JobBoxView, workers: tuple[WorkerInfo, ...] | None) -> Jo
     late = [each for each in view.problems if each.kind == _LATE and each.severity is Severity.STOPPED]
     if workers is None or not late:
         return replace(view, workers=workers)
-    advice = "A worker lives and takes none of them: its log says why." if workers else _START_ONE
+    advice = "A worker runs but takes none of them: its log says why." if workers else _START_ONE
     told = {id(each): replace(each, advice=advice) for each in late}
     return replace(view, workers=workers, problems=tuple(told.get(id(each), each) for each in view.problems))
 
@@ -127,5 +127,5 @@ def _ended_badly(box: JobBox, state: JobState, number: Count, word: str) -> Prob
         sentence=f"{counted(number, 'job')} of {box.name} {verb}, and no attempt is left.",
         advice="Look at the errors. Retry the jobs when the cause is gone: they go on from their last checkpoint."
         if state is JobState.FAILED
-        else "Their workers fell silent, and nobody knows how far the jobs came. Look, then retry them.",
+        else "Their workers fell silent, and nobody knows how far the jobs got. Find out, then retry them.",
     )

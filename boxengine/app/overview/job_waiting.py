@@ -66,7 +66,7 @@ def _sentences(row: JobRow, holder: int | None, awaited: Sequence[Awaited], now:
             why = f": {reason_of(row['error'])}" if before and row["error"] else ""
             yield f"It was canceled{' before it began' if before else ''}{why}."
         case JobState.LOST:
-            yield "It is lost: its worker fell silent in the last attempt, and nobody knows how far it came."
+            yield "It is lost: its worker fell silent in the last attempt, and nobody knows how far it got."
         case other:
             yield f"No worker will take it: its status, {other}, is not one of boxengine's."
 
@@ -91,10 +91,10 @@ def _queued(row: JobRow, holder: int | None, awaited: Sequence[Awaited], now: da
 def _running(row: JobRow, now: datetime) -> Iterator[str]:
     yield f"It runs, in attempt {row['attempt']} of {row['max_attempts']}, in the process {row['worker']}."
     if row["cancel_requested"]:
-        yield "Somebody wants it canceled. It stops when its handler looks at job.cancelled."
+        yield "Somebody asked to cancel it. It stops when its handler checks job.cancelled."
     expires = row["lease_expires_at"]
     if expires is not None and expires < now:
-        yield f"Its lease has been over for {lasting(now - expires)}: the worker fell silent. Another one takes it up."
+        yield f"Its lease has been over for {lasting(now - expires)}: the worker fell silent. Another worker takes it over."
     elif row["heartbeat_at"] is not None:
         yield f"Its worker's last sign of life came {lasting(now - row['heartbeat_at'])} ago."
 

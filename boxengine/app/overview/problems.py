@@ -140,7 +140,7 @@ def unread_table(box: str, reason: str) -> Problem:
         severity=Severity.SLOW,
         box=box,
         sentence=f"The numbers of {box} are incomplete: {reason.rstrip('.')}.",
-        advice="Workers may be well. boxengine doctor says what makes the database slow.",
+        advice="Workers may still deliver. boxengine doctor says what makes the database slow.",
     )
 
 
@@ -190,7 +190,7 @@ def _found(facts: Facts) -> Iterator[Problem]:
             severity=Severity.STUCK,
             box=box.name,
             sentence=f"{box.name}: {facts.stranded}.",
-            advice="No worker looks into those buckets. bucket_size was changed while items were undelivered.",
+            advice="No worker reads those buckets. bucket_size was changed while items were undelivered.",
         )
     if facts.held_back is not None:
         sentence, advice = told_of_retention(box, facts.held_back)
@@ -229,7 +229,7 @@ def told_of_retention(box: Box, age: timedelta) -> tuple[str, str]:
     end = (
         "" if box.retention.at_most is None else f" At {lasting(box.retention.at_most)} items are deleted undelivered."
     )
-    return sentence, f"Resume it, send it ahead with boxengine subscriptions skip-to, or give it up.{end}"
+    return sentence, f"Resume it, skip its old items with boxengine subscriptions skip-to, or drop it.{end}"
 
 
 def _circuits(facts: Facts) -> Iterator[Problem]:
@@ -317,7 +317,9 @@ def _late(facts: Facts) -> Iterator[Problem]:
         return
     name, stalled = facts.box.name, others is True and _is_stalled(facts)
     sentence = f"The oldest pending item of {name} has waited for {lasting(waited)}."
-    advice = "Items may arrive faster than they leave: look at the rate, the slowest transports and the workers."
+    advice = (
+        "Items may arrive faster than they are delivered: look at the rate, the slowest transports and the workers."
+    )
     if others is None:
         advice = f"It may wait for an item that failed. If not, {advice[0].lower()}{advice[1:]}"
     if stalled:

@@ -347,7 +347,7 @@ def test_where_jobs_wait_and_none_runs_the_advice_says_whether_a_worker_lives(jo
     assert "Start a worker for it: boxengine start." in told()
     worker = WorkerInfo(id="w", host="h", pid=1, boxes=(), threads=2, started_at=now, job_boxes=("report_job",))
     site.office.workers.announce(worker, ttl=timedelta(minutes=1))
-    assert "A worker lives and takes none of them: its log says why." in told()
+    assert "A worker runs but takes none of them: its log says why." in told()
     assert job_console.client().get("/api/workers").json[0]["job_boxes"] == ["report_job"]
     (box,) = job_console.client().get("/api/overview").json["jobs"]
     assert box["workers"] == ["w"]
@@ -441,7 +441,7 @@ def test_a_box_is_paused_and_resumed_on_its_page_and_by_programs(job_console: Co
     browser, client, pauses = job_console.browser(), job_console.client(), job_console.app.state.site.office.pauses
     (box,) = job_console.app.state.site.office.boxes
     job_console.create_job()
-    assert "no job of it begins any more" in browser.get(f"{BOX}/polling?decide=pause").text
+    assert "none of its jobs begins" in browser.get(f"{BOX}/polling?decide=pause").text
     assert pauses.running(box) is None, "nobody has confirmed it yet"
     answer = browser.press(f"{BOX}/polling?decide=pause", f"{BOX}/polling", decide="pause")
     assert (answer.status, answer.headers["location"]) == (303, BOX)
