@@ -1,4 +1,4 @@
-"""``boxengine doctor``: what hurts in production, and what to do about it."""
+"""``boxengine doctor``: problems in production, and what to do about them."""
 
 from __future__ import annotations
 
