@@ -174,7 +174,7 @@ def _check_meant(call: Call) -> None:
     if not call.site.access.is_meant(call.request, call.visit, given if isinstance(given, str) else ""):
         raise Refused(
             HTTPStatus.FORBIDDEN,
-            "This did not come from a page of this console, or from one that is too old. Load it again. "
+            "This did not come from a page of this console, or from one that is too old. Go back and load that page again. "
             "If that does not help, a proxy does not pass on the name under which you reach the console (Host).",
         )
 
