@@ -47,12 +47,13 @@ def boxes(alias: str | None = None) -> Boxes:
         ConfigurationError: with every problem that was found.
         ImproperlyConfigured: no worker can use that database.
     """
-    return _boxes(alias or main_alias())
+    alias = alias or main_alias()
+    return _boxes(alias, frozenset(environment(alias).items()))  # tests change the database's name while they run
 
 
 @cache
-def _boxes(alias: str) -> Boxes:
-    environ = {**os.environ, **environment(alias)}
+def _boxes(alias: str, environment_of_alias: frozenset[tuple[str, str]]) -> Boxes:
+    environ = {**os.environ, **dict(environment_of_alias)}
     with configuration_file(alias) as path:
         boxes = Boxes(load_for_creating([path], env=None, environ=environ, cwd=Path.cwd()))
     for name, model in _models_of(alias).items():

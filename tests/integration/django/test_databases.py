@@ -94,6 +94,20 @@ def test_urls_for_the_worker_lead_to_the_main_database_alone(fresh: DjangoProjec
     assert "archive archive None None True" in shown
 
 
+def test_the_admin_acts_on_the_database_that_a_test_uses(fresh: DjangoProject) -> None:
+    """Django's tests rename the database, and those with ``--parallel`` once more in each process."""
+    shown = fresh.python(
+        """
+    from django.db import connections
+    from boxengine.integrations.django.configuration import boxes
+    boxes()
+    connections["default"].settings_dict["NAME"] = "test_shop_2"
+    print(boxes().resolved.settings.database.url)
+    """
+    )
+    assert "/test_shop_2" in shown
+
+
 NAMESAKE = """
     from boxengine.integrations.django.models import OutboxItem
 
