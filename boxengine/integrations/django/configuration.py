@@ -79,7 +79,8 @@ def environment(alias: str) -> dict[str, str]:
     Raises:
         ImproperlyConfigured: no worker can use that database.
     """
-    named = (given().get("database") or {}).get("url")
+    database = given().get("database")
+    named = isinstance(database, Mapping) and database.get("url")
     return {} if named and alias == main_alias() else {DATABASE: database_url(alias)}
 
 
@@ -107,27 +108,36 @@ def completed(alias: str) -> dict[str, Any]:
     found: dict[str, Any] = _plain(given(), "BOXENGINE: ")
     own = found.get("app", [])
     found["app"] = [SET_UP, *([own] if isinstance(own, str) else own)]
-    database = found.setdefault("database", {})
+    database = _within(found, "database")
     if alias != main_alias():
         for key in _SERVERS:  # they lead to another database
             database.pop(key, None)
         # Without a prefix, boxes of the same name in two databases would take each other's jobs from one Redis.
-        redis = found.setdefault("redis", {})
+        redis = _within(found, "redis")
         redis["prefix"] = f"{redis.get('prefix') or ''}{alias}:"
     database.setdefault("url", f"${{{DATABASE}}}")
-    around = found.setdefault("middlewares", {}).setdefault("batch_process", [])
-    around.insert(0, AROUND)
+    middlewares = _within(found, "middlewares")
+    around = middlewares.get("batch_process") or []
+    middlewares["batch_process"] = [AROUND, *([around] if isinstance(around, str) else around)]
     here = _models_of(alias)
     for model in models():
-        boxes = found.setdefault(section(model), {})
+        boxes = _within(found, section(model))
         if box_name(model) not in here:
             boxes.pop(box_name(model), None)
     for name, model in here.items():
-        box = found[section(model)].setdefault(name, {})
+        box = _within(_within(found, section(model)), name)
         box.setdefault("table", _QUOTED.sub(r"\1.\2", model._meta.db_table))
         if issubclass(model, TaskItem):
             box.setdefault("transports", {RUN_TASK: {}})
     return found
+
+
+def _within(settings: dict[str, Any], key: str) -> dict[str, Any]:
+    """The dict under a key, made where there is nothing. What is no dict stays, to be refused with its key."""
+    inner = settings.get(key)
+    if inner is None:
+        inner = settings[key] = {}
+    return inner if isinstance(inner, dict) else {}
 
 
 def _plain(value: Any, place: str) -> Any:

@@ -336,6 +336,15 @@ def test_what_no_configuration_can_hold_is_told_with_its_key(fresh: DjangoProjec
     assert "BOXENGINE: outbox_items.order_outbox_item.retention: cannot be datetime.timedelta(days=3)" in said
 
 
+def test_a_section_may_be_none_and_one_of_another_kind_is_told_with_its_key(fresh: DjangoProject) -> None:
+    boxes = '"outbox_items": {"order_outbox_item": {"transports": {"log": {}}}}'
+    none = '"redis": None, "database": None, "middlewares": None, "inbox_items": {"payment_inbox_item": None}'
+    fresh.configure(f"BOXENGINE = {{{none}, {boxes}}}")
+    fresh.manage("check")
+    fresh.configure('BOXENGINE = {"outbox_items": ["order_outbox_item"]}')
+    assert "BOXENGINE: outbox_items: expected a mapping" in fresh.manage("check", expect=1)
+
+
 def test_another_command_goes_on_after_one_of_boxengines(project: DjangoProject) -> None:
     printed = project.python(
         """
