@@ -16,6 +16,7 @@ from boxengine.adapters.processes.inside import WorkerLine, stand_by
 from boxengine.domain.json_values import json_text
 from boxengine.domain.outcome import Failure
 from boxengine.engine.attempt import frames_of, reason_of
+from boxengine.engine.jobs.forking import ending_children
 from boxengine.engine.jobs.process_job import ProcessJob
 from boxengine.errors import InvalidItem
 from boxengine.ports.contracts import ArgsCodec
@@ -64,7 +65,8 @@ def _run(
     handler, codec = loaded
     job: ProcessJob[Any] = ProcessJob(box, order.job, codec=codec, ask=ask)
     try:
-        return _answer(handler(job))
+        with ending_children():
+            return _answer(handler(job))
     except BaseException as error:  # anything that users' code raises fails its attempt
         return _raised(error)
     finally:

@@ -13,6 +13,7 @@ from boxengine.engine.attempt import ends_the_worker
 from boxengine.engine.jobs.batch_handle import BatchJob, Retry
 from boxengine.engine.jobs.batch_handler import BatchHandler
 from boxengine.engine.jobs.endings import Endings
+from boxengine.engine.jobs.forking import ending_children
 from boxengine.engine.jobs.run import Run
 from boxengine.engine.jobs.ways import Interruptible
 from boxengine.errors import InvalidItem, JobLost, JobTimeout
@@ -59,7 +60,8 @@ class Batch:
                 # Only one run has the time limit, or the handler would be stopped once for each.
                 run.begin(interrupt, limited=number == 0)
             try:
-                return self._handler.call(jobs)
+                with ending_children():
+                    return self._handler.call(jobs)
             finally:
                 for run in runs:
                     run.leave()

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from boxengine.engine.answers import asynchronous
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.jobs.async_handle import AsyncJob
+from boxengine.engine.jobs.forking import ending_children
 from boxengine.engine.jobs.handle import Handler, Job, JobHandle
 from boxengine.engine.jobs.in_process import InProcess
 from boxengine.engine.jobs.interrupting import Interrupt
@@ -44,7 +45,8 @@ class InThread:
         with self._interruptible() as interrupt:
             run.begin(interrupt)
             try:
-                return self._handler(job)
+                with ending_children():
+                    return self._handler(job)
             finally:
                 run.leave()
 

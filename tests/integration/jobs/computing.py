@@ -49,6 +49,15 @@ def until_cancelled(job: ProcessJob[Any]) -> None:
         sum(range(1000))
 
 
+def fork(job: ProcessJob[Any]) -> str:
+    """Forks a process that returns from the handler as well, and first."""
+    child = os.fork()
+    if not child:
+        return "child"
+    os.waitpid(child, 0)
+    return "parent"
+
+
 def hold_the_interpreter(job: ProcessJob[Any]) -> None:
     """A computation in C that lets no other thread run, and does not end."""
     tell_pids(job)

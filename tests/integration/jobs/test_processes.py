@@ -23,7 +23,7 @@ from tests.integration.jobs.shop import NAME, Shop
 HERE = "tests.integration.jobs.computing"
 TASKS = {
     name: f"{HERE}.{name}"
-    for name in ("who", "in_two_attempts", "until_cancelled", "hold_the_interpreter", "die", "write", "no_json")
+    for name in ("who", "in_two_attempts", "until_cancelled", "hold_the_interpreter", "die", "write", "no_json", "fork")
 } | {"measure": f"{HERE}.Measure"}
 
 
@@ -114,6 +114,12 @@ def test_a_process_that_dies_fails_its_attempt_alone_and_takes_along_what_it_has
             assert f"JobProcessDied: the handler's process (pid {row['checkpoint']['pid']}) {says}" in row["error"]
             gone(row["checkpoint"]["program"])
         shop.becomes(shop.create("who", max_attempts=1), JobState.SUCCEEDED)
+
+
+def test_a_process_that_a_handler_forks_gives_no_answer_and_takes_no_job(shop: Shop) -> None:
+    with shop.worker():
+        forks = [shop.becomes(shop.create("fork"), JobState.SUCCEEDED) for _ in range(3)]
+    assert [job["result"] for job in forks] == ["parent"] * 3
 
 
 def test_a_process_that_takes_too_long_is_killed_and_its_thread_works_again(postgres_url: str, tmp_path: Path) -> None:
