@@ -356,6 +356,17 @@ def test_the_sessions_writes_commit_with_checkpoints_and_success(jobs: JobHarnes
     assert jobs.kinds(job.id) == ["queued", "picked", "done"]
 
 
+def test_the_journal_has_the_moment_of_the_end_and_not_of_the_sessions_first_statement(jobs: JobHarness) -> None:
+    job = jobs.one()
+    unit = jobs.store.unit(BOX, job)
+    jobs.write(unit.session, "first")
+    (meanwhile,) = jobs.create(new())
+    assert unit.end(Succeeded())
+    unit.close()
+    (done,) = [event["ts"] for event in jobs.row(job.id)["events"] if event["kind"] == "done"]
+    assert done >= jobs.row(meanwhile)["created_at"]
+
+
 @pytest.mark.parametrize("ending", [Failed(error="no"), Requeued(pause=timedelta(seconds=1)), Canceled()])
 def test_without_success_what_follows_the_last_checkpoint_is_undone(jobs: JobHarness, ending: Ending) -> None:
     job = jobs.one()

@@ -245,7 +245,8 @@ def _statement(rows: JobRows, *, waits: bool) -> Select[Any]:
     plain = func.jsonb_build_object("attempt", ended.c.attempt)
     payload = case((ended.c.canceled, plain), else_=func.coalesce(ended.c.payload, plain))
     kind = case((ended.c.canceled, str(EventKind.CANCELED)), else_=ended.c.kind)
+    # The column's own default is the beginning of the transaction, which a handler may have kept open for hours.
     events = insert(rows.journal).from_select(
-        ["job_id", "kind", "payload"], select(ended.c.id, kind, payload).order_by(ended.c.id)
+        ["job_id", "ts", "kind", "payload"], select(ended.c.id, clock_now(), kind, payload).order_by(ended.c.id)
     )
     return select(ended.c.id).add_cte(events.cte("events"))

@@ -473,9 +473,9 @@ WITH told AS
           CAST(given.more AS JSONB) AS
    more
    FROM unnest(
-                 (SELECT %(given_id)s::BIGINT[] AS anon_3),
-                 (SELECT %(given_token)s::BIGINT[] AS anon_4),
-                 (SELECT %(given_more)s::VARCHAR[] AS anon_5)) AS given(id, token,
+                 (SELECT %(given_id)s::BIGINT[] AS anon_4),
+                 (SELECT %(given_token)s::BIGINT[] AS anon_5),
+                 (SELECT %(given_more)s::VARCHAR[] AS anon_6)) AS given(id, token,
                                                                         more)),
      held AS
   (SELECT told.id AS id,
@@ -543,15 +543,16 @@ WITH told AS
        held.kind,
        held.payload),
      events AS
-  (INSERT INTO report_jobs_events (job_id, kind, payload) SELECT ended.id AS id,
-                                                                 CASE
-                                                                     WHEN ended.canceled THEN %(param_1)s::VARCHAR
-                                                                     ELSE ended.kind
-                                                                 END AS anon_1,
-                                                                 CASE
-                                                                     WHEN ended.canceled THEN jsonb_build_object(%(jsonb_build_object_1)s::VARCHAR, ended.attempt)
-                                                                     ELSE coalesce(ended.payload, jsonb_build_object(%(jsonb_build_object_1)s::VARCHAR, ended.attempt))
-                                                                 END AS anon_2
+  (INSERT INTO report_jobs_events (job_id, ts, kind, payload) SELECT ended.id AS id,
+                                                                     clock_timestamp() AS anon_1,
+                                                                     CASE
+                                                                         WHEN ended.canceled THEN %(param_1)s::VARCHAR
+                                                                         ELSE ended.kind
+                                                                     END AS anon_2,
+                                                                     CASE
+                                                                         WHEN ended.canceled THEN jsonb_build_object(%(jsonb_build_object_1)s::VARCHAR, ended.attempt)
+                                                                         ELSE coalesce(ended.payload, jsonb_build_object(%(jsonb_build_object_1)s::VARCHAR, ended.attempt))
+                                                                     END AS anon_3
    FROM ended
    ORDER BY ended.id)
 SELECT ended.id
@@ -566,9 +567,9 @@ WITH told AS
           CAST(given.more AS JSONB) AS
    more
    FROM unnest(
-                 (SELECT %(given_id)s::BIGINT[] AS anon_3),
-                 (SELECT %(given_token)s::BIGINT[] AS anon_4),
-                 (SELECT %(given_more)s::VARCHAR[] AS anon_5)) AS given(id, token,
+                 (SELECT %(given_id)s::BIGINT[] AS anon_4),
+                 (SELECT %(given_token)s::BIGINT[] AS anon_5),
+                 (SELECT %(given_more)s::VARCHAR[] AS anon_6)) AS given(id, token,
                                                                         more)),
      held AS
   (SELECT told.id AS id,
@@ -636,15 +637,16 @@ WITH told AS
        held.kind,
        held.payload),
      events AS
-  (INSERT INTO report_jobs_events (job_id, kind, payload) SELECT ended.id AS id,
-                                                                 CASE
-                                                                     WHEN ended.canceled THEN %(param_1)s::VARCHAR
-                                                                     ELSE ended.kind
-                                                                 END AS anon_1,
-                                                                 CASE
-                                                                     WHEN ended.canceled THEN jsonb_build_object(%(jsonb_build_object_1)s::VARCHAR, ended.attempt)
-                                                                     ELSE coalesce(ended.payload, jsonb_build_object(%(jsonb_build_object_1)s::VARCHAR, ended.attempt))
-                                                                 END AS anon_2
+  (INSERT INTO report_jobs_events (job_id, ts, kind, payload) SELECT ended.id AS id,
+                                                                     clock_timestamp() AS anon_1,
+                                                                     CASE
+                                                                         WHEN ended.canceled THEN %(param_1)s::VARCHAR
+                                                                         ELSE ended.kind
+                                                                     END AS anon_2,
+                                                                     CASE
+                                                                         WHEN ended.canceled THEN jsonb_build_object(%(jsonb_build_object_1)s::VARCHAR, ended.attempt)
+                                                                         ELSE coalesce(ended.payload, jsonb_build_object(%(jsonb_build_object_1)s::VARCHAR, ended.attempt))
+                                                                     END AS anon_3
    FROM ended
    ORDER BY ended.id)
 SELECT ended.id
