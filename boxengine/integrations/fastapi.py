@@ -13,7 +13,7 @@ Example::
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,6 +33,10 @@ from boxengine.errors import BoxError, InvalidItem
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 _BOXES = "boxengine_boxes"
 _WORKER = "boxengine_worker"
+_NO_LIFESPAN = (
+    "make the application with lifespan=boxengine.integrations.fastapi.lifespan(...). One that is mounted in another has no "
+    "lifespan"
+)
 
 
 def lifespan(
@@ -88,13 +92,17 @@ def boxes_of(connection: HTTPConnection) -> Boxes:
     Raises:
         BoxError: the application has no ``lifespan(...)`` of boxengine's.
     """
-    found = default.stand_in() or getattr(connection.app.state, _BOXES, None)
-    if not isinstance(found, Boxes):
+    found = _found(connection)
+    if found is None:
         raise BoxError(
-            "no boxes: make the application with lifespan=boxengine.integrations.fastapi.lifespan(...). One that is mounted in "
-            "another has no lifespan: use include_router, or boxengine.acreate_outbox_item(session, ...) and its relatives"
+            f"no boxes: {_NO_LIFESPAN}: use include_router, or boxengine.acreate_outbox_item(session, ...) and its relatives"
         )
     return found
+
+
+def _found(connection: HTTPConnection) -> Boxes | None:
+    found = default.stand_in() or getattr(connection.app.state, _BOXES, None)
+    return found if isinstance(found, Boxes) else None
 
 
 InjectedBoxes = Annotated[Boxes, Depends(boxes_of)]
@@ -162,29 +170,31 @@ def bound_to(session: Any) -> Callable[..., BoundBoxes]:
 def probes(*, readiness: str = "/readiness/outbox", liveness: str = "/liveness/outbox") -> APIRouter:
     """Routes for the worker's probes, which answer as the worker's own port does: 200, or 503 with the reasons.
 
-    In an application without a worker both answer 200.
+    In an application whose ``lifespan(...)`` starts no worker both answer 200. Without boxengine's lifespan both answer 503, as
+    nobody knows how the worker is: in an application that is mounted in another, or whose own lifespan starts the worker.
     """
     router = APIRouter(tags=["boxengine"])
 
     @router.get(readiness)
     def ready(request: Request) -> Response:
-        worker = _worker_of(request)
-        return _told(None if worker is None else worker.ready())
+        return _answer(request, lambda worker: worker.ready())
 
     @router.get(liveness)
     def alive(request: Request) -> Response:
-        worker = _worker_of(request)
-        return _told(None if worker is None else worker.alive())
+        return _answer(request, lambda worker: worker.alive())
 
     return router
 
 
-def _worker_of(request: Request) -> running | None:
+def _answer(request: Request, ask: Callable[[running], HealthVerdict]) -> Response:
     worker: running | None = getattr(request.app.state, _WORKER, None)
-    return worker
+    if worker is not None:
+        verdict = ask(worker)
+        return _told(() if verdict.ok else verdict.reasons)
+    return _told(() if _found(request) is not None else (_NO_LIFESPAN,))
 
 
-def _told(verdict: HealthVerdict | None) -> Response:
-    if verdict is None or verdict.ok:
+def _told(reasons: Collection[str]) -> Response:
+    if not reasons:
         return Response("ok\n", media_type="text/plain")
-    return Response("\n".join(verdict.reasons) + "\n", status_code=503, media_type="text/plain")
+    return Response("\n".join(reasons) + "\n", status_code=503, media_type="text/plain")

@@ -69,6 +69,18 @@ def test_without_boxes_of_a_test_the_lifespan_is_still_needed(boxengine_resolved
         TestClient(_application(boxengine_resolved)).post("/injected")
 
 
+@pytest.mark.parametrize("path", ["/readiness/outbox", "/liveness/outbox"])
+def test_probes_that_know_of_no_worker_do_not_say_that_all_is_well(boxengine_resolved: Resolved, path: str) -> None:
+    inner = FastAPI(lifespan=lifespan(Boxes(boxengine_resolved)))
+    inner.include_router(probes())
+    outer = FastAPI()
+    outer.mount("/inner", inner)
+    with TestClient(outer) as client:
+        answer = client.get(f"/inner{path}")
+    assert answer.status_code == 503
+    assert answer.text.startswith("make the application with lifespan=")
+
+
 def test_a_lifespan_that_was_not_called_is_told_to_be() -> None:
     uncalled: Any = lifespan
     with (
