@@ -275,6 +275,19 @@ def test_a_named_bucket_is_not_forgotten_where_the_queue_is_away_for_a_moment(wa
     assert (watch.queued, watch.looks) == (1, before)
 
 
+def test_a_turn_with_nothing_to_queue_does_not_end_an_outage(watch: Watch) -> None:
+    push, ping = watch.queue.push, watch.queue.ping
+    watch.queue.push = watch.queue.ping = refuse  # type: ignore[assignment,method-assign]
+    watch.schedule.announce(watch.box.name, [1])
+    for _ in range(3):  # the announcement is not due again at once
+        with pytest.raises(QueueUnavailable):
+            watch.poller.turn()
+    watch.queue.push, watch.queue.ping = push, ping  # type: ignore[method-assign]
+    watch.poller.turn()
+    watch.go_on(1 + STEP)
+    assert watch.queued == 1
+
+
 def test_a_named_bucket_is_not_forgotten_where_the_lease_cannot_be_asked_for(watch: Watch) -> None:
     watch.go_on(5)  # the poller's own lease runs out
     acquire, before = watch.leases.acquire, watch.looks
