@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from threading import Event
 from typing import Any
 
@@ -11,9 +12,9 @@ import pytest
 
 from boxengine.app.assembly import ground
 from boxengine.app.servers.connected import connect as connect_servers
-from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.domain.job import Job
+from boxengine.engine.delivering.taking import Taking
 from boxengine.engine.timing import TIMING
 from boxengine.ports import Hold
 from tests.integration.engine.receivers import BatchReceiver, Receiver
@@ -124,16 +125,16 @@ def test_what_a_thread_has_taken_of_a_box_paused_meanwhile_goes_back_to_the_queu
     rig.carry(receiver)
     rig.create(1, 2, 3)
     connected = connect_servers(rig.boxes.resolved.settings)
-    take, taken = type(connected.queue).take, Event()
+    take, taken = Taking.take, Event()
 
-    def pause_after_taking(self: Any, boxes: Sequence[Box], **options: Any) -> Hold | None:
-        hold = take(self, boxes, **options)
+    def pause_after_taking(self: Taking) -> tuple[Hold | None, timedelta]:
+        hold, pause = take(self)  # from the queue, or past it
         if hold is not None and not taken.is_set():
             say(rig, enabled=False)
             taken.set()
-        return hold
+        return hold, pause
 
-    monkeypatch.setattr(type(connected.queue), "take", pause_after_taking)
+    monkeypatch.setattr(Taking, "take", pause_after_taking)
     with rig.worker(processor_threads=1) as watcher:
         assert taken.wait(PATIENCE)
         watcher.wait_for(lambda: watcher.states != [])

@@ -48,8 +48,9 @@ class Silent:
     def __init__(self, _config: Any, logger: Any) -> None:
         self.committing, self.answered = threading.Event(), threading.Event()
 
-    def subscribe(self, topics: list[str], *, on_assign: Any, **callbacks: Any) -> None:
-        on_assign(self, [Place("orders", 0)])
+    def subscribe(self, topics: list[str], *, on_assign: Any = None, **callbacks: Any) -> None:
+        if on_assign is not None:
+            on_assign(self, [Place("orders", 0)])
 
     def commit(self, **_options: Any) -> list[Any]:
         self.committing.set()

@@ -31,6 +31,10 @@ STILL_ARRIVING = (
     "rows of its log still arrive from another server by logical replication ({}), with that server's numbers, and some would "
     "never go out: drop the subscription before workers start here"
 )
+_MAY_NOT_CHOOSE = (
+    "box {box.name}: buckets have two positions, as the data of a dump was restored beside those of db create; this account "
+    "lacks DELETE on {positions}: as its owner, run boxengine db reposition {box.source.name}"
+)
 _PATIENCE = 5
 """Seconds to wait for writers' transactions. Writers that come later wait as long."""
 _BEFORE_ALL = "'3'::xid8"
@@ -97,10 +101,7 @@ def _keep_the_newest(connection: Connection, box: Box, found: LogTable) -> None:
         return
     may = text("SELECT has_table_privilege(:positions, 'DELETE')")
     if not connection.execute(may, {"positions": found.positions}).scalar():
-        raise ForeignPositions(
-            f"box {box.name}: buckets have two positions, as the data of a dump was restored beside those of db create; this "
-            f"account lacks DELETE on {found.positions}: as its owner, run boxengine db reposition {box.source.name}"
-        )
+        raise ForeignPositions(_MAY_NOT_CHOOSE.format(box=box, positions=found.positions))
     positions = in_text(found.positions)
     older = (
         f"DELETE FROM {positions} AS p USING {positions} AS newer WHERE newer.bucket = p.bucket AND newer.turn > p.turn"

@@ -36,6 +36,7 @@ from boxengine.errors import SchemaMismatch, StoreConflict
 MADE_BY_CREATE = "boxengine db create makes it."
 ADDED_BY_UPGRADE = "boxengine db upgrade adds it."
 _NO_DELIVERY = "Until then, workers deliver nothing of this box."
+_IDENTIFY = "As its owner: ALTER TABLE {} REPLICA IDENTITY FULL."
 _ONE_KEPT = "A worker that starts keeps the right one, as does boxengine db reposition."
 
 
@@ -260,8 +261,7 @@ def _check_publications(connection: Connection, box: Box, log: logs.LogTable) ->
             f"{logs.names_in(box)[0]} has no replica identity, and a publication has it ({', '.join(names)}): PostgreSQL refuses "
             "each deletion, so retention deletes nothing of the box"
         )
-        remedy = f"As its owner: ALTER TABLE {log.log} REPLICA IDENTITY FULL."
-        yield Finding(box.name, "warning", told, remedy=remedy)
+        yield Finding(box.name, "warning", told, remedy=_IDENTIFY.format(log.log))
 
 
 def _is_told_of_another(box: Box) -> bool:
