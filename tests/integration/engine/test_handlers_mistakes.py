@@ -250,6 +250,16 @@ async def closes_async(session: AsyncSession, item: Item) -> None:
         await session.commit()
 
 
+def tidies_up(session: Session, item: Item) -> None:
+    session.add(Order(id=item.id, title="bicycle"))
+    session.close()
+
+
+async def tidies_up_async(session: AsyncSession, item: Item) -> None:
+    session.add(Order(id=item.id, title="bicycle"))
+    await session.close()
+
+
 class Sync:
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -267,7 +277,15 @@ class Async:
 
 
 @pytest.mark.parametrize(
-    "handler", [Sync(in_a_block_of_its_own), Sync(closes), Async(in_an_async_block), Async(closes_async)]
+    "handler",
+    [
+        Sync(in_a_block_of_its_own),
+        Sync(closes),
+        Sync(tidies_up),
+        Async(in_an_async_block),
+        Async(closes_async),
+        Async(tidies_up_async),
+    ],
 )
 def test_a_handler_may_treat_the_session_as_its_own(rig: Rig, handler: Any) -> None:
     rig.carry(handler)

@@ -37,7 +37,8 @@ class HandlersSession:
         self._connection = connection
         self._sentence = sentence
         self._checks = checks
-        self._session: Session | None = None
+        self._session: Any = None
+        """A ``ClaimSession``, once somebody has asked for it."""
         self._parts = [_Part(connection)]
         """The innermost last. The first is of the whole claim, for statements outside of all others."""
 
@@ -51,7 +52,8 @@ class HandlersSession:
         if self._session is None:
             note_errors(self._connection, self)
             self._session = _class()(self._connection, self._parts)
-        return self._session
+        session: Session = self._session
+        return session
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -86,7 +88,7 @@ class HandlersSession:
         """Moves what the handlers wrote into the transaction."""
         if self._session is not None:
             self._keep(self._session, self._parts[0])
-            self._session.close()
+            self._session.give_up()
 
     def _loss(self) -> str:
         cause = getattr(self.failure, "orig", None)
@@ -177,7 +179,11 @@ def _class() -> Any:
             super().commit()
             self._parts[-1].committed()
 
-        def __exit__(self, *_error: object) -> None:
-            """Leaves it open, for it is the engine's: whoever writes ``with`` means to keep what the block has written."""
+        def close(self) -> None:
+            """Leaves it open, for it is the engine's: a handler that tidies up, or a ``with`` block, means to keep its writes."""
+
+        def give_up(self) -> None:
+            """What ``close`` is elsewhere. Only for the session's owner."""
+            super().close()
 
     return ClaimSession
