@@ -96,20 +96,10 @@ def _serve(boxes: Boxes, host: str, port: int, *, read_only: bool, root_path: st
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    import errno  # noqa: PLC0415 - see Globals.boxes
-    import socket  # noqa: PLC0415
-
-    from boxengine.web.server import EVERYWHERE  # noqa: PLC0415
+    from boxengine.web.server import listening  # noqa: PLC0415 - see Globals.boxes
 
     try:
-        if host == EVERYWHERE and socket.has_dualstack_ipv6():
-            # Where a cluster has no IPv4, nobody would reach it. See HttpService, which does the same.
-            try:
-                return _bound("::", port)
-            except OSError as error:
-                if error.errno == errno.EADDRINUSE:
-                    raise
-        return _bound(host, port)
+        return listening(host, port, _bound)
     except OSError as error:
         raise PortTaken(f"--port: cannot listen on {host}:{port}: {error}") from error
 

@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from boxengine.errors import PortTaken
 
 logger = logging.getLogger(__name__)
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - probes come from outside the container
+T = TypeVar("T")
 PATIENCE = 5.0
 """Seconds a client has to send its whole request, and again to receive the answer."""
 
@@ -125,15 +126,7 @@ class HttpService:
             thread.join()
 
     def _listening(self) -> _Server:
-        """On IPv6, too, if every address is meant: where a cluster has no IPv4, no probe would arrive."""
-        host, port = self._address
-        if host == EVERYWHERE and socket.has_dualstack_ipv6():
-            try:
-                return _Server(("::", port), self._routes, patience=self._patience)
-            except OSError as error:
-                if error.errno == errno.EADDRINUSE:
-                    raise
-        return _Server(self._address, self._routes, patience=self._patience)
+        return listening(*self._address, lambda *address: _Server(address, self._routes, patience=self._patience))
 
     def _complaint(self, error: Exception) -> str:
         host, port = self._address
@@ -144,6 +137,22 @@ class HttpService:
                 f"in a second --config FILE, or from the environment, as ${{PORT:-{port}}}"
             )
         return text
+
+
+def listening(host: str, port: int, listen: Callable[[str, int], T]) -> T:
+    """What ``listen`` makes for an address. If every address is meant, of IPv6, too: where a cluster has no IPv4, no request
+    would arrive.
+
+    Raises:
+        OSError: the address is not available.
+    """
+    if host == EVERYWHERE and socket.has_dualstack_ipv6():
+        try:
+            return listen("::", port)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise
+    return listen(host, port)
 
 
 def services(endpoints: Iterable[tuple[str, int, Mapping[str, Route]]], *, host: str = EVERYWHERE) -> list[HttpService]:
