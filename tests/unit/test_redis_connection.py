@@ -101,11 +101,16 @@ def test_a_cluster_is_refused_with_the_reason() -> None:
 @pytest.mark.parametrize(
     "rest", ["redis://h/0?foo=bar", "redis://h/0?ssl_cert_reqs=none", "rediss://h/0?ssl_cert_reqs=perhaps"]
 )
-def test_an_option_that_redis_py_would_refuse_at_each_command_is_refused_at_once(rest: str) -> None:
+@pytest.mark.parametrize(
+    "reach", [{}, {"sentinels": SENTINELS, "master_name": "main"}], ids=["directly", "by-sentinel"]
+)
+def test_an_option_that_redis_py_would_refuse_at_each_command_is_refused_at_once(
+    rest: str, reach: dict[str, Any]
+) -> None:
     with pytest.raises(
         ConfigurationError, match=r"redis\.url: has an option that redis-py refuses: .*(foo|ssl_cert|perhaps)"
     ):
-        connect(rest)
+        connect(rest, **reach)
 
 
 @pytest.mark.parametrize("option", ["socket_timeout=soon", "db=x"])

@@ -93,11 +93,12 @@ def connect(
         options["max_connections"] = max_connections
     if master_name and sentinels:
         credentials = {"username": sentinel_username, "password": sentinel_password}
-        return _through_sentinels(sentinels, master_name, credentials, options)
-    pool = redis.ConnectionPool(**options)
-    if refused := refused_options(pool):
+        client = _through_sentinels(sentinels, master_name, credentials, options)
+    else:
+        client = redis.Redis.from_pool(redis.ConnectionPool(**options))
+    if refused := refused_options(client.connection_pool):
         raise _wrong_url(f"has an option that redis-py refuses: {refused}")
-    return redis.Redis.from_pool(pool)
+    return client
 
 
 def refused_options(pool: redis.ConnectionPool) -> str | None:
