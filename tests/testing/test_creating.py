@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import DeclarativeBase, Session
 
-from boxengine import OutboxItem
+from boxengine import JobItem, OutboxItem
 from boxengine.errors import InvalidItem, UnknownBox
 from boxengine.testing import DatabaseBoxes, MemoryBoxes
 from tests.testing.shop import OrderOutboxItem, PaymentInboxItem, ReportJob
@@ -164,3 +164,17 @@ def test_a_model_of_the_same_name_with_another_table_is_refused(
     with pytest.raises(InvalidItem, match=message):
         tested.create_outbox_item(session, namesake, event_key=1, payload=b"")
     assert tested.emitted(OrderOutboxItem) == []
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)  # no jobs in memory
+def test_a_model_of_long_jobs_with_another_table_is_refused_too(
+    tested: MemoryBoxes | DatabaseBoxes, session: Session
+) -> None:
+    class Elsewhere(DeclarativeBase): ...
+
+    namesake = type("ReportJob", (JobItem, Elsewhere), {"__tablename__": "billing_reports"})
+    tested.create_job(session, ReportJob, task="export")
+    with pytest.raises(
+        InvalidItem, match=r"^ReportJob of .* has the table billing_reports, and box report_job, which "
+    ):
+        tested.create_job(session, namesake, task="export")

@@ -58,7 +58,7 @@ class Boxes(Creating):
         self._clock = SystemClock()
         self._given_tracer = tracer
         self._creators: dict[tuple[str, type | None], Creator] = {}
-        self._job_creators: dict[str, JobCreator] = {}
+        self._job_creators: dict[tuple[str, type | None], JobCreator] = {}
 
     @cached_property
     def resolved(self) -> Resolved:
@@ -95,13 +95,14 @@ class Boxes(Creating):
         from boxengine.app.jobs.contracts import codecs_of  # noqa: PLC0415
         from boxengine.engine.jobs.create import JobCreator  # noqa: PLC0415
 
-        name = box_name(model)
-        pipeline = self._creating.jobs.get(name)
-        if pipeline is None:
-            raise no_job_box(name, self._creating)
-        _refuse_namesake(pipeline, model)
-        known = self._job_creators.get(name)
+        key = (box_name(model), None if isinstance(model, str) else model)
+        known = self._job_creators.get(key)
         if known is None:
+            name = key[0]
+            pipeline = self._creating.jobs.get(name)
+            if pipeline is None:
+                raise no_job_box(name, self._creating)
+            _refuse_namesake(pipeline, model)
             own = pipeline.model or (None if isinstance(model, str) else model)
             how = self._creating.settings.job_wakeup_in_force
             wakeup = JobWakeup(
@@ -114,7 +115,7 @@ class Boxes(Creating):
             )
             rows = SqlNewJobs(pipeline.box, own, wakeup=wakeup)
             known = JobCreator(pipeline.box, rows, tasks=pipeline.tasks, codecs=codecs_of(pipeline))
-            self._job_creators[name] = known
+            self._job_creators[key] = known
         return known
 
     # ── looking at the configuration ─────────────────────────────────────────────────────────────────
