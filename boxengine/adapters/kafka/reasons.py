@@ -70,7 +70,7 @@ REFUSED_TOGETHER = frozenset(
 TOPIC_FAULTS = frozenset({"TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"})
 """Errors that every message for the same topic would have met."""
 
-ITEM_FAULTS = REFUSED_TOGETHER | TOPIC_FAULTS | {"TOPIC_EXCEPTION"}
+ITEM_FAULTS = REFUSED_TOGETHER | TOPIC_FAULTS | {"TOPIC_EXCEPTION", UNKNOWN_PARTITION}
 """Errors of single messages: others of the same transaction may yet succeed without them."""
 
 PURGED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
@@ -115,7 +115,7 @@ OUTAGES = (
 
 def is_items_fault(error: Any, message: Message) -> bool:
     """Whether others of the same transaction may yet succeed without the message."""
-    return error.name() in ITEM_FAULTS | {UNKNOWN_PARTITION} and not _stops_all(error, message)
+    return error.name() in ITEM_FAULTS and not _stops_all(error, message)
 
 
 def answer(error: Any, message: Message, *, timeout: timedelta, last_error: Any = None) -> Failure | Unavailable:
