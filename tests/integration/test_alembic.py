@@ -303,15 +303,21 @@ def test_a_column_of_the_applications_own_is_still_alembics_business(project: Pr
     project.check()
 
 
-def test_a_table_in_use_is_completed_without_locking_it(project: Project) -> None:
+def make_incomplete(project: Project, table: str) -> str:
+    """All tables, without an index, whose name it returns, and without a column of this table."""
     schema.create(project.engine, project.boxes, project.models)
     Base.metadata.tables["orders"].create(project.engine)
     postgres = project.engine.dialect.name == "postgresql"
-    index = "ix_payment_inbox_items_pending" if postgres else "ix_payment_inbox_items_status"
+    index, on = ("pending", "") if postgres else ("status", " ON payment_inbox_items")
     with project.engine.begin() as connection:
-        on = "" if postgres else " ON payment_inbox_items"
-        connection.execute(text(f"DROP INDEX {index}{on}"))
-        connection.execute(text("ALTER TABLE payment_inbox_items DROP COLUMN available_at"))
+        connection.execute(text(f"DROP INDEX ix_payment_inbox_items_{index}{on}"))
+        connection.execute(text(f"ALTER TABLE {table} DROP COLUMN available_at"))
+    return f"ix_payment_inbox_items_{index}"
+
+
+def test_a_table_in_use_is_completed_without_locking_it(project: Project) -> None:
+    index = make_incomplete(project, "payment_inbox_items")
+    postgres = project.engine.dialect.name == "postgresql"
     written = project.revise()
     assert ("autocommit_block" in written) is postgres
     assert (f"CREATE INDEX CONCURRENTLY {index}" in written) is postgres
@@ -325,14 +331,7 @@ def test_a_migration_that_completes_a_table_goes_down_and_up_again(project: Proj
     without_model = "\n  note_outbox_item: {transports: {log: {}}}\ninbox_items:"
     file.write_text(CONFIGURATION.replace("STRICT", "key").replace("\ninbox_items:", without_model))
     project.resolved = boxengine.load(file).resolved
-    schema.create(project.engine, project.boxes, project.models)
-    Base.metadata.tables["orders"].create(project.engine)
-    postgres = project.engine.dialect.name == "postgresql"
-    index = "ix_payment_inbox_items_pending" if postgres else "ix_payment_inbox_items_status"
-    with project.engine.begin() as connection:
-        on = "" if postgres else " ON payment_inbox_items"
-        connection.execute(text(f"DROP INDEX {index}{on}"))
-        connection.execute(text("ALTER TABLE note_outbox_items DROP COLUMN available_at"))
+    make_incomplete(project, "note_outbox_items")
     project.revise()
     before = project.left()
     assert before
