@@ -16,8 +16,8 @@ The journey, with the files in reading order (those of steps 3 to 6 stand in ``d
    ``Processor.dispatch``. If a thread is idle and there are at most four jobs, it leases their buckets and gives them to
    that thread directly. Where one thread suffices for a box, all jobs that are due are gathered (``gathering``). They go to
    the thread that is at work on the box, or, with ``Processor.hand_out`` at the end of the poller's turn, to an idle one.
-   A batch that shows a backlog (``sizing``) hands them on to the other threads. Buckets of a log that a writer has just named
-   may be begun before the coordinator is asked (``vacancies``); it is asked if they are not done with their first batch.
+   A batch that shows a backlog (``sizing``) hands them on to the other threads. Buckets that a writer has just named may be
+   begun before the coordinator is asked (``vacancies``); it is asked if they are not done with their first batch.
    ``keeper`` renews the leases and reports to ``holding``, the hold's state.
 4. **Drain** (``drain``, sized by ``sizing``). Batch after batch of the buckets whose turn it is. What is done with a batch
    is a ``work``; for outboxes and inboxes that is ``delivery``.

@@ -138,6 +138,12 @@ class Store(Protocol):
         the claim have their usual effects.
         """
 
+    def locks_decide(self, box: Box) -> bool:
+        """Whether all who deliver the box's items keep to the locks of its claims. False as long as that is not known.
+
+        Answers at once: it asks nobody.
+        """
+
     def ping(self) -> None:
         """Returns if the database answers."""
 

@@ -217,6 +217,10 @@ class _ConnectedStore:
         """A drain polls nothing."""
         raise NotImplementedError
 
+    def locks_decide(self, box: Box) -> bool:
+        """A drain takes no leases."""
+        raise NotImplementedError
+
     def ping(self) -> None:
         """See ``Store.ping``."""
 

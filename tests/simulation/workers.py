@@ -166,12 +166,10 @@ class SimulatedWorker:
             clock=clock,
             length=LeaseLength(scenario.lease_ttl, round_trips=0, observer=NullObserver()),
             longest=max(timedelta(seconds=10), scenario.cutoff),
+            locks_decide=lambda box: scenario.without_leases or box.storage is Storage.LOG,
         )
-        if scenario.without_leases:
-            vacancies = cast("Any", self._keeper.vacancies)
-            vacancies._storages = Storage
-            if KILLING not in scenario.faults:
-                vacancies._born = -math.inf
+        if scenario.without_leases and KILLING not in scenario.faults:
+            cast("Any", self._keeper.vacancies)._born = -math.inf
         self._event_loop = SimulatedEventLoop(scheduler)
         self._awaiting = Awaiting(
             self._event_loop,

@@ -257,6 +257,10 @@ class MemoryStore:
                 box.name for box in boxes if any(row.status == Status.PENDING for row in self._database.rows(box))
             )
 
+    def locks_decide(self, box: Box) -> bool:  # noqa: ARG002 - see ``Store``
+        """See ``Store.locks_decide``."""
+        return True
+
     def claims(self, box: Box) -> MemoryClaims:
         """See ``Store.claims``."""
         return MemoryClaims(self._database, box, fault=self._fault, bounds=self._bounds)

@@ -42,6 +42,7 @@ class Delivering:
             clock=ground.clock,
             length=ground.lease,
             longest=ground.settings.processor.general_timeout,
+            locks_decide=ground.servers.store.locks_decide,
         )
         self.processor = self._processor()
 

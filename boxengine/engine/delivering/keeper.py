@@ -7,10 +7,11 @@ them. A holding that has been in work for longer than the general timeout is not
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+from boxengine.domain.box import Box
 from boxengine.engine.delivering.holding import Holding
 from boxengine.engine.delivering.vacancies import Vacancies
 from boxengine.engine.running.lease_length import LeaseLength
@@ -22,12 +23,21 @@ from boxengine.ports import Clock, JobQueue
 class LeaseKeeper:
     """Renews the leases of all holdings that are inside ``keeping``, and reports the result to each."""
 
-    def __init__(self, queue: JobQueue, *, clock: Clock, length: LeaseLength, longest: timedelta) -> None:
+    def __init__(
+        self,
+        queue: JobQueue,
+        *,
+        clock: Clock,
+        length: LeaseLength,
+        longest: timedelta,
+        locks_decide: Callable[[Box], bool] = lambda _box: False,
+    ) -> None:
         """Args:
         length: how long a lease lasts; each renewal reports to it how long it took.
         longest: after this time a holding is not renewed any more (the general timeout).
+        locks_decide: see ``Store.locks_decide``.
         """
-        self.vacancies = Vacancies(queue, length=length, clock=clock)
+        self.vacancies = Vacancies(queue, length=length, clock=clock, locks_decide=locks_decide)
         """What may be worked on for a moment without a lease."""
         self._clock = clock
         self._length = length

@@ -3,7 +3,8 @@
 A fresh item waits for everything that stands between its commit and its transport. Asking for a lease is a fifth of that, and
 decides nothing: the database's lock says who works on a bucket. So a worker that has reason to think that nobody is at a bucket
 does not ask. If it is wrong, one of the two is refused by the database, and reads the bucket when the other has finished
-(``JobQueue.finish``, ``JobQueue.give_way``).
+(``JobQueue.finish``, ``JobQueue.give_way``). Tables at which workers of sbmt-outbox may be are left out, because those know
+nothing but leases.
 
 Leases have a second purpose. A worker that dies leaves them behind, and the next one sends what may have killed it with care
 (``care``). Three rules keep that:
@@ -16,10 +17,10 @@ Leases have a second purpose. A worker that dies leaves them behind, and the nex
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from boxengine.domain.box import Box, Storage
+from boxengine.domain.box import Box
 from boxengine.domain.job import Job
 from boxengine.engine.running.lease_length import LeaseLength
 from boxengine.engine.timing import TIMING, Timing
@@ -48,16 +49,15 @@ class Vacancies:
         *,
         length: LeaseLength,
         clock: Clock,
-        storages: Collection[Storage] = (Storage.LOG,),
+        locks_decide: Callable[[Box], bool],
         timing: Timing = TIMING,
     ) -> None:
         """Args:
         length: how old a worker must be, and how old the answer of a look may be.
-        storages: those of boxes whose workers all keep to the database's locks. Workers of sbmt-outbox, which know nothing but
-            leases, may be at tables.
+        locks_decide: see ``Store.locks_decide``.
         """
         self._queue = queue
-        self._storages = storages
+        self._locks_decide = locks_decide
         self._length = length
         self._clock = clock
         self._timing = timing
@@ -67,7 +67,7 @@ class Vacancies:
 
     def take(self, box: Box, jobs: Sequence[Job]) -> bool:
         """Whether these buckets may be begun without leases, this once. If that is not known yet, the next look finds out."""
-        if box.storage not in self._storages:
+        if not self._locks_decide(box):
             return False
         now = self._clock.monotonic()
         known = self._known.setdefault(box.name, _Known(box, now))

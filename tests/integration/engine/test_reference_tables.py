@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.making import schema, upgrade
 from boxengine.adapters.sql.shape.tables import OPTIONAL
 from boxengine.domain.item import Status
@@ -18,7 +20,7 @@ from tests.cli.project import Project
 from tests.eventually import eventually
 from tests.integration.engine.receivers import FailsFirst, Receiver
 from tests.integration.engine.reference import VARIANTS, ReferenceTable
-from tests.integration.engine.rig import BOX
+from tests.integration.engine.rig import BOX, Rig
 from tests.integration.engine.rigs import ON_POSTGRESQL, MakeRig
 from tests.parity.harness import servers_of
 
@@ -35,6 +37,12 @@ ADDED = {"available_at", "dedup_key"}
 def variant(request: pytest.FixtureRequest) -> str:
     chosen: str = request.param
     return chosen
+
+
+def knows_locks(rig: Rig) -> bool:
+    """What a store says of the rig's box after its first claim."""
+    with closing(SqlStore(rig.engine)) as store, store.plain_claims(rig.box()).open({0: None}, 1):
+        return store.locks_decide(rig.box())
 
 
 # ── delivering ───────────────────────────────────────────────────────────────────────────────────────
@@ -140,6 +148,25 @@ def test_items_of_a_table_of_the_reference_are_delayed_to_the_moment_whatever_th
     rig.deliver(1)
     assert rig.statuses() == [Status.PENDING, Status.DELIVERED]
     assert rig.row(waiting).available_at == later
+
+
+def test_leases_decide_in_a_table_of_the_reference_at_which_its_own_workers_may_be(
+    make_rig: MakeRig, variant: str
+) -> None:
+    rig = make_rig(tables=False)
+    ReferenceTable(rig, variant)
+    assert not knows_locks(rig)
+
+
+def test_locks_decide_in_an_outbox_that_boxengine_made_once_it_has_been_looked_up(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    with closing(SqlStore(rig.engine)) as store:
+        assert not store.locks_decide(rig.box())
+    assert knows_locks(rig)
+
+
+def test_leases_decide_in_an_inbox_whose_table_may_be_of_the_reference(make_rig: MakeRig) -> None:
+    assert not knows_locks(make_rig(inbox_items={BOX: {}}))
 
 
 def test_a_poison_row_of_a_table_without_error_log_fails_like_any_other(make_rig: MakeRig, variant: str) -> None:

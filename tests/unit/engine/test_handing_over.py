@@ -211,7 +211,13 @@ class Shop:
         self.processor = Processor(
             self.works,
             queue=self.queue,
-            keeper=LeaseKeeper(self.queue, clock=clock, length=length, longest=timedelta(minutes=3)),
+            keeper=LeaseKeeper(
+                self.queue,
+                clock=clock,
+                length=length,
+                longest=timedelta(minutes=3),
+                locks_decide=lambda box: box.storage is Storage.LOG,
+            ),
             schedule=Schedule(boxes, partitions=1, clock=clock),
             pauses=PauseWatch(MemoryPauses(), boxes, clock=clock),
             outages=Outages(observer=NullObserver(), error_tracker=lambda *_, **__: None, clock=clock),

@@ -26,13 +26,17 @@ def named(*buckets: int) -> list[Job]:
     return [Job(bucket, 0, ANY_ID, named=True) for bucket in buckets]
 
 
+def locks_decide(box: Box) -> bool:
+    return box.storage is Storage.LOG
+
+
 class Case:
     """A worker that is old enough, and has looked."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.queue = MemoryJobQueue(clock=self.clock)
-        self.vacancies = Vacancies(self.queue, length=usual(TTL), clock=self.clock)
+        self.vacancies = Vacancies(self.queue, length=usual(TTL), clock=self.clock, locks_decide=locks_decide)
         self.vacancies.take(LOG, named(1))
         self.clock.advance(TTL * TIMING.by_lease)
         self.vacancies.look()
@@ -47,7 +51,7 @@ def test_buckets_that_writers_have_named_and_nobody_works_on_are_begun_without_l
 
 def test_a_worker_that_has_just_started_works_by_leases_alone() -> None:
     case = Case()
-    young = Vacancies(case.queue, length=usual(TTL), clock=case.clock)
+    young = Vacancies(case.queue, length=usual(TTL), clock=case.clock, locks_decide=locks_decide)
     young.take(LOG, named(1))
     young.look()
     assert not young.take(LOG, named(1))

@@ -60,6 +60,10 @@ class KnownTables:
                 known = self._tables.setdefault(box.name, found)
         return known
 
+    def known(self, box: Box) -> BoxTable | None:
+        """The same, if it has been looked up."""
+        return self._tables.get(box.name)
+
     def of_one_size(self, box: Box) -> Box:
         """Returns the box, unless its table is in use with another number of buckets, or its items are stored elsewhere."""
         table = self.of(box)

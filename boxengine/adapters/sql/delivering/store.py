@@ -142,6 +142,10 @@ class SqlStore(SqlHistory):
     def plain_claims(self, box: Box) -> SqlClaims[SqlPlainClaim]:
         return SqlClaims(partial(self._open, SqlPlainClaim, box))
 
+    def locks_decide(self, box: Box) -> bool:
+        table = self._known.known(box)
+        return box.storage is Storage.LOG or (table is not None and not table.may_have_other_workers)
+
     @contextmanager
     def _open(self, kind: type[_Kind], box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[_Kind]:
         bounds = self._bounds.of(box)

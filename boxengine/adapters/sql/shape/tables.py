@@ -79,6 +79,8 @@ class BoxTable:
     """Whether an index finds the rows that hold back others of their key."""
     status_of_key_index: str | None = None
     """Quoted name of an index over key, status and id, which serves MySQL's claims under strict order by key."""
+    unique_uuids: bool = False
+    """Whether there is a unique index over ``uuid``, alone or with other columns."""
     nullable: frozenset[str] = frozenset()
     """Columns that every box needs and that may be NULL here."""
     most_errors: int = 2**31 - 1
@@ -97,6 +99,14 @@ class BoxTable:
 
     def has(self, column: str) -> bool:
         return column in self.columns
+
+    @property
+    def may_have_other_workers(self) -> bool:
+        """Whether workers of sbmt-outbox, which know nothing of the locks of claims, may deliver its items as well.
+
+        Every table of its migrations has a unique index over ``uuid``. Those that boxengine makes have one in an inbox only.
+        """
+        return self.unique_uuids or self.box.type is BoxType.INBOX
 
     @property
     def lacking(self) -> dict[str, str]:
@@ -150,9 +160,8 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
         )
     place = schema or _schema_of(connection, name)
     indexes = inspect(connection).get_indexes(name, schema=schema or None)
-    ambiguous = "dedup_key" in types and not any(
-        index["unique"] and index["column_names"] == ["dedup_key"] for index in indexes
-    )
+    unique = {tuple(index["column_names"]) for index in indexes if index["unique"]}
+    ambiguous = "dedup_key" in types and ("dedup_key",) not in unique
     comment = comment_of(connection, place, name)
     return BoxTable(
         box=box,
@@ -174,6 +183,7 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
         key_index=any(map(leads_to_keys, indexes)),
         parked_index=any(_leads_to_parked(index, partial=connection.dialect.name == "postgresql") for index in indexes),
         status_of_key_index=_name_of(connection, indexes, ["event_key", "status", "id"]),
+        unique_uuids=any("uuid" in columns for columns in unique),
         nullable=frozenset(column["name"] for column in found if column["nullable"] and column["name"] in _NEEDED),
         most_errors=_highest(types["errors_count"]),
         log=text_column(connection, place, name, "error_log", types["error_log"])
