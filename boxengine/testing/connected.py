@@ -20,6 +20,7 @@ from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.rows import Row
 from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.sql.log.tables import log_table
+from boxengine.adapters.sql.sessions.callers_connection import bind_arguments, callers_connection
 from boxengine.adapters.sql.sessions.handlers_session import HandlersSession
 from boxengine.adapters.sql.shape.adapting import adapted, mapped
 from boxengine.adapters.sql.shape.models import box_table
@@ -104,18 +105,16 @@ class DatabaseBoxes(TestedBoxes):
         return [row.as_item(box, dispatched_at=self.clock.now()) for row in self._rows(box)]
 
     def _rows(self, box: Box) -> Sequence[Row]:
-        with self.connection() as connection:
+        with self.connection(box) as connection:
             return self.read(connection, box)
 
     @contextmanager
-    def connection(self) -> Iterator[Connection]:
-        """The test's connection, in its open transaction. From an engine: a new connection, committed at the end."""
+    def connection(self, box: Box) -> Iterator[Connection]:
+        """The test's connection to the box's database, in its open transaction. From an engine: a new connection, committed at
+        the end."""
         match self._bind:
-            case Session():
-                self._bind.flush()
-                yield self._bind.connection()
-            case Connection():
-                yield self._bind
+            case Session() | Connection():
+                yield callers_connection(self._bind, bind_arguments(*self._mapped(box)))
             case Engine():
                 with self._bind.begin() as connection:
                     yield connection
@@ -130,11 +129,15 @@ class DatabaseBoxes(TestedBoxes):
         return known
 
     def _find_table(self, connection: Connection, box: Box) -> Table:
-        own = getattr(self.pipeline(box.name).model, "__table__", None)
-        table = own if isinstance(own, Table) else box_table(box.source, MetaData())
+        model, table = self._mapped(box)
         if box.storage is Storage.LOG:
             return log_table(table, box.type)
-        return mapped(table, connection) if table is own else adapted(table, box, connection)
+        return adapted(table, box, connection) if model is None else mapped(table, connection)
+
+    def _mapped(self, box: Box) -> tuple[type | None, Table]:
+        """The user's model class and its table, or the table as boxengine makes it."""
+        model = self.pipeline(box.name).model
+        return model, box_table(box.source, MetaData()) if model is None else model.__table__  # type: ignore[attr-defined]
 
     def read(self, connection: Connection, box: Box) -> list[Row]:
         """All rows of the box in id order."""
@@ -172,7 +175,7 @@ class _ConnectedClaims:
     def open(self, buckets: Mapping[int, ItemId | None], limit: int) -> Iterator[Claim]:
         """See ``Claims.open``. Without a commit, everything is rolled back to a savepoint."""
         box = self._box
-        with self._boxes.connection() as connection:
+        with self._boxes.connection(box) as connection:
             copy = MemoryStore(self._boxes.clock)
             for row in self._boxes.read(connection, box):
                 copy.put(box, row)

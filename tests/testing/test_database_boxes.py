@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, MetaData, select, text
+from sqlalchemy import Engine, MetaData, UpdateBase, func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
@@ -19,6 +19,7 @@ from boxengine.settings import Resolved
 from boxengine.testing import DatabaseBoxes, RecordingTransport
 from tests.testing.shop import (
     CONFIGURATION,
+    Base,
     Invoice,
     OrderOutboxItem,
     PaymentInboxItem,
@@ -52,6 +53,54 @@ def test_a_drain_sees_what_the_open_transaction_wrote_and_goes_with_it(
         whole.rollback()
     with Session(engine) as later:
         assert later.scalars(select(OrderOutboxItem.id)).all() == []
+
+
+class RoutingSession(Session):
+    """Writes to the leader and reads from a follower, as SQLAlchemy's documentation has it."""
+
+    def __init__(self, leader: Engine, follower: Engine) -> None:
+        super().__init__()
+        self._leader, self._follower = leader, follower
+
+    def get_bind(self, mapper: Any = None, *, clause: Any = None, **_options: Any) -> Any:
+        return self._leader if self._flushing or isinstance(clause, UpdateBase) else self._follower
+
+
+class BoundByModel(Session):
+    """Has an engine for each model, as the sessions of Flask-SQLAlchemy have."""
+
+    def __init__(self, own: Engine, other: Engine) -> None:
+        super().__init__()
+        self._own, self._other = own, other
+
+    def get_bind(self, mapper: Any = None, **_options: Any) -> Any:
+        return self._other if mapper is None else self._own
+
+
+SEVERAL_ENGINES: dict[str, Callable[[Engine, Engine], Session]] = {
+    "by base": lambda own, other: Session(other, binds={Base: own}),
+    "by base alone": lambda own, _other: Session(binds={Base: own}),
+    "by table": lambda own, other: Session(other, binds=dict.fromkeys(Base.metadata.sorted_tables, own)),
+    "by model": BoundByModel,
+    "by statement": RoutingSession,
+}
+
+
+@pytest.mark.parametrize("how", SEVERAL_ENGINES)
+def test_a_session_with_several_engines_chooses_the_models_as_for_its_own_rows(
+    sqlite: Engine, postgres: Engine, database_boxes: MakeBoxes, how: str
+) -> None:
+    with SEVERAL_ENGINES[how](postgres, sqlite) as session:
+        boxes = database_boxes(session)
+        session.add(Invoice(text="twelve"))
+        place_order(session, 1, "a bicycle")
+        create_job(session, ReportJob, task="export")
+        assert len(boxes.drain().delivered) == 1
+        session.commit()
+    with postgres.connect() as connection, sqlite.connect() as other:
+        for model in (Invoice, OrderOutboxItem, ReportJob):
+            assert connection.scalar(select(func.count()).select_from(model)) == 1
+            assert other.scalar(select(func.count()).select_from(model)) == 0
 
 
 def test_a_handler_writes_through_the_tests_own_transaction(engine: Engine, database_boxes: MakeBoxes) -> None:

@@ -64,7 +64,8 @@ class Creating(ABC):
         """Inserts one item through the caller's open transaction and returns its id.
 
         Args:
-            session: a SQLAlchemy ``Session`` or ``Connection``; the row commits or rolls back with it.
+            session: a SQLAlchemy ``Session`` or ``Connection``; the row commits or rolls back with it. A session that has
+                several engines uses the model's.
             model: the box's model class, or its name.
             partition_by: what the bucket is computed from; ``event_key`` if None.
             attributes: columns of the row: ``event_key`` and ``payload`` (bytes, str, or what the model's codec encodes)
@@ -177,7 +178,8 @@ class Creating(ABC):
         """Inserts one long job through the caller's open transaction and returns its id.
 
         Args:
-            session: a SQLAlchemy ``Session`` or ``Connection``; the job commits or rolls back with it.
+            session: a SQLAlchemy ``Session`` or ``Connection``; the job commits or rolls back with it. A session that has
+                several engines uses the model's.
             model: the box's model class, or its name.
             task: which of the box's handlers runs it.
             attributes: ``args``, ``idempotency_key``, ``lock_key``, ``priority``, ``delay`` and others: see ``JobAttributes``.

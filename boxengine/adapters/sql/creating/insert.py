@@ -19,7 +19,7 @@ from boxengine.adapters.sql.creating.known_rows import KnownRows
 from boxengine.adapters.sql.creating.size_in_force import SizeInForce, comment
 from boxengine.adapters.sql.dialects.inserts import Inserts, runs
 from boxengine.adapters.sql.log.tables import log_table
-from boxengine.adapters.sql.sessions.callers_connection import callers_connection
+from boxengine.adapters.sql.sessions.callers_connection import bind_arguments, callers_connection
 from boxengine.adapters.sql.shape.adapting import adapted, mapped
 from boxengine.adapters.sql.shape.columns import length_of, takes_one_value
 from boxengine.adapters.sql.shape.models import box_table, own_columns
@@ -59,6 +59,7 @@ class SqlRows:
         self._signal = signal
         self._eased = eased
         table: Table = model.__table__ if model is not None else box_table(box, MetaData())  # type: ignore[attr-defined]
+        self._bind = bind_arguments(model, table)
         self._single = [name for name in own_columns(table) if takes_one_value(table.columns[name].type)]
         """The model's own columns, as far as they take single values."""
         logged = box.storage is Storage.LOG
@@ -98,7 +99,7 @@ class SqlRows:
         return self._columns
 
     def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
-        connection = callers_connection(session)
+        connection = callers_connection(session, self._bind)
         self._check(connection, rows)
         if not self._size.agreed:
             self._size.demand(lambda: comment(connection, self._marked))

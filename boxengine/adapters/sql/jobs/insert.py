@@ -13,7 +13,7 @@ from boxengine.adapters.sql.jobs.followers import Predecessors
 from boxengine.adapters.sql.jobs.moments import later
 from boxengine.adapters.sql.jobs.rows import JobRows
 from boxengine.adapters.sql.jobs.wakeup import JobWakeup
-from boxengine.adapters.sql.sessions.callers_connection import callers_connection
+from boxengine.adapters.sql.sessions.callers_connection import bind_arguments, callers_connection
 from boxengine.domain.jobs import EventKind, JobBox, Waits
 from boxengine.ports.jobs import NewJob
 
@@ -32,6 +32,7 @@ class SqlNewJobs:
         self._wakeup = wakeup
         self._rows = JobRows(box, model)
         jobs = self._rows.jobs
+        self._bind = bind_arguments(model, jobs)
         # One shape for all rows, so that many go in one statement.
         available_at = func.coalesce(
             bindparam("given_at", type_=jobs.c.available_at.type), later(bindparam("delay_seconds"))
@@ -39,7 +40,7 @@ class SqlNewJobs:
         self._insert = insert(jobs).values(available_at=available_at)
 
     def insert(self, session: Any, jobs: Sequence[NewJob]) -> list[int]:
-        connection = callers_connection(session)
+        connection = callers_connection(session, self._bind)
         predecessors = Predecessors(connection, self._rows, jobs)
         plain = [job for job in jobs if job.idempotency_key is None]
         new = list(zip(self._insert_plain(connection, plain, predecessors), plain, strict=True))

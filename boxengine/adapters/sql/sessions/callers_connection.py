@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, Table, insert, inspect
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from boxengine.errors import InvalidItem
 
 
-def callers_connection(session: Any) -> Connection:
+def bind_arguments(model: type | None, table: Table) -> Mapping[str, Any]:
+    """By what a session that has several engines chooses one of them: the same as for rows of its own in this table."""
+    mapper = None if model is None else inspect(model, raiseerr=False)
+    return {"clause": insert(table)} | ({} if mapper is None else {"mapper": mapper})
+
+
+def callers_connection(session: Any, arguments: Mapping[str, Any]) -> Connection:
     """The connection of the caller's open transaction. Flushes what the session has pending to it first.
+
+    Args:
+        arguments: see ``bind_arguments``.
 
     Raises:
         InvalidItem: it is neither a ``Session`` nor a ``Connection``; says what to pass instead.
@@ -21,7 +31,7 @@ def callers_connection(session: Any) -> Connection:
     match session:
         case Session():
             session.flush()
-            return session.connection()
+            return session.connection(bind_arguments={**arguments})
         case Connection():
             return session
         case _:
