@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 import pytest
-from sqlalchemy import Enum, select
+from sqlalchemy import Enum, event, select
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
@@ -385,3 +385,30 @@ def test_what_the_session_has_pending_is_flushed_before_the_item(rig: Rig) -> No
         session.add(Order(id=9, title="flushed"))
         put(rig, session)
         assert session.execute(select(Order.title).where(Order.id == 9)).scalar_one() == "flushed"
+
+
+@pytest.mark.parametrize("moment", ["before_flush", "after_flush"])
+def test_a_listener_may_create_items_within_the_flush(rig: Rig, moment: str) -> None:
+    def announce(session: Session, *_context: object) -> None:
+        for order in session.new:
+            put(rig, session, event_key=order.id)
+
+    with Session(rig.engine) as session, session.begin():
+        event.listen(session, moment, announce)
+        session.add_all([Order(id=7, title="a book"), Order(id=8, title="a pen")])
+    assert sorted(row.event_key for row in rig.rows().values()) == ["7", "8"]
+    assert [row.title for row in rig.ask("SELECT title FROM orders ORDER BY id")] == ["a book", "a pen"]
+
+
+def test_an_item_created_within_a_flush_that_fails_goes_with_it(rig: Rig) -> None:
+    def announce(session: Session, _context: object) -> None:
+        put(rig, session)
+        raise ValueError("sold out")
+
+    with Session(rig.engine) as session:
+        event.listen(session, "after_flush", announce)
+        session.add(Order(id=7, title="a book"))
+        with pytest.raises(ValueError, match="sold out"):
+            session.commit()
+    assert rig.rows() == {}
+    assert rig.ask("SELECT * FROM orders") == []

@@ -30,7 +30,8 @@ def callers_connection(session: Any, arguments: Mapping[str, Any]) -> Connection
         session = session()
     match session:
         case Session():
-            session.flush()
+            if not session._flushing:  # noqa: SLF001 - a listener may create items in a flush, as it may send statements
+                session.flush()
             return session.connection(bind_arguments={**arguments})
         case Connection():
             return session
