@@ -24,7 +24,7 @@ from boxengine.adapters.sql.sessions.callers_connection import bind_arguments, c
 from boxengine.adapters.sql.sessions.handlers_session import HandlersSession
 from boxengine.adapters.sql.shape.adapting import adapted, mapped
 from boxengine.adapters.sql.shape.models import box_table
-from boxengine.app.boxes.creating import Model
+from boxengine.app.boxes.creating import Model, running_plain
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Item, Status
 from boxengine.domain.item_id import ItemId
@@ -38,9 +38,14 @@ from boxengine.testing.draining import Drained
 from boxengine.testing.emitted import Emitted
 
 if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncSession  # cannot be imported without greenlet, which is optional
+    from sqlalchemy.ext.asyncio import (
+        AsyncSession,
+        async_scoped_session,
+    )  # cannot be imported without greenlet, which is optional
 
-Bind: TypeAlias = "Session | scoped_session[Session] | AsyncSession | Connection | Engine"
+Bind: TypeAlias = (
+    "Session | scoped_session[Session] | AsyncSession | async_scoped_session[AsyncSession] | Connection | Engine"
+)
 
 
 class DatabaseBoxes(TestedBoxes):
@@ -157,10 +162,9 @@ class DatabaseBoxes(TestedBoxes):
 
 
 def _usable(bind: Bind) -> Session | AsyncSession | Connection | Engine:
-    if isinstance(bind, scoped_session):
-        return bind()
-    if isinstance(bind, Session | Connection | Engine) or hasattr(bind, "run_sync"):
-        return bind
+    usable = running_plain(bind)
+    if isinstance(usable, Session | Connection | Engine) or hasattr(usable, "run_sync"):
+        return cast("Session | AsyncSession | Connection | Engine", usable)
     raise TypeError(f"database_boxes takes a Session, an AsyncSession, a Connection or an Engine, not {bind!r:.80}")
 
 

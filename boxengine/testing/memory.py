@@ -18,7 +18,7 @@ from boxengine.adapters.sql.creating.insert import ENGINE_OWNED
 from boxengine.adapters.sql.log.tables import is_logged
 from boxengine.adapters.sql.shape.columns import length_of
 from boxengine.app.boxes.boxes import is_numbered, named, no_job_box
-from boxengine.app.boxes.creating import Model
+from boxengine.app.boxes.creating import Model, running_plain
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
@@ -104,7 +104,7 @@ class MemoryBoxes(TestedBoxes):
 
     async def _created(self, session: Any, create: Callable[[Any], T]) -> T:
         """A plain session is refused as in production; ``None`` and a test's own fake have nothing to run it in."""
-        if hasattr(session, "run_sync") or isinstance(session, Session | Connection | scoped_session):
+        if hasattr(running_plain(session), "run_sync") or isinstance(session, Session | Connection | scoped_session):
             return await super()._created(session, create)
         return create(session)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, MetaData, UpdateBase, func, select, text
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 import boxengine
@@ -269,23 +270,27 @@ def test_a_table_of_sbmt_outbox_is_read_as_the_worker_reads_it(engine: Engine, w
         assert abs(found[0].created_at - boxes.clock.now()) < timedelta(hours=1), "moments without a zone are in UTC"
 
 
-async def _on_an_async_session(url: str, database_boxes: MakeBoxes) -> tuple[int, list[int]]:
+async def _on_an_async_session(url: str, database_boxes: MakeBoxes, *, scoped: bool) -> tuple[int, list[int]]:
     from boxengine import acreate_outbox_item
 
     engine = create_async_engine(url)
-    async with AsyncSession(engine) as session:
-        boxes = database_boxes(session)
-        await acreate_outbox_item(session, OrderOutboxItem, event_key=1, payload=b"")
-        drained = await boxes.adrain()
-        statuses = [item.status for item in await boxes.aemitted(OrderOutboxItem)]
-        await session.rollback()
+    make = async_sessionmaker(engine)
+    session = async_scoped_session(make, scopefunc=asyncio.current_task) if scoped else make()
+    boxes = database_boxes(session)
+    await acreate_outbox_item(session, OrderOutboxItem, event_key=1, payload=b"")
+    drained = await boxes.adrain()
+    statuses = [item.status for item in await boxes.aemitted(OrderOutboxItem)]
+    await session.rollback()
+    await session.close()
     await engine.dispose()
     return len(drained.delivered), statuses
 
 
-def test_the_async_twins_do_the_same(postgres: Engine, postgres_url: str, database_boxes: MakeBoxes) -> None:
-    import asyncio
-
-    assert asyncio.run(_on_an_async_session(postgres_url, database_boxes)) == (1, [Status.DELIVERED])
+@pytest.mark.parametrize("scoped", [False, True])
+def test_the_async_twins_do_the_same(
+    postgres: Engine, postgres_url: str, database_boxes: MakeBoxes, *, scoped: bool
+) -> None:
+    seen = asyncio.run(_on_an_async_session(postgres_url, database_boxes, scoped=scoped))
+    assert seen == (1, [Status.DELIVERED])
     with Session(postgres) as session:
         assert session.scalars(select(OrderOutboxItem.id)).all() == []

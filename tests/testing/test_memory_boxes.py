@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine, event, select
+from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 import boxengine
@@ -61,6 +62,18 @@ def test_coroutines_need_no_session_either_and_a_plain_one_is_refused(boxes: Mem
     for plain in (Session(), scoped_session(sessionmaker())):
         with pytest.raises(InvalidItem, match="an AsyncSession is needed, not"):
             asyncio.run(_created_by_coroutines(plain))
+
+
+def test_an_async_scoped_session_that_rolls_back_takes_its_items_with_it(boxes: MemoryBoxes) -> None:
+    async def write() -> None:
+        scoped = async_scoped_session(async_sessionmaker(), scopefunc=asyncio.current_task)
+        await acreate_outbox_item(scoped, OrderOutboxItem, event_key=1, payload=b"x")
+        await scoped.commit()
+        await acreate_outbox_item(scoped, OrderOutboxItem, event_key=2, payload=b"x")
+        await scoped.rollback()
+
+    asyncio.run(write())
+    assert [item.event_key for item in boxes.emitted(OrderOutboxItem)] == ["1"]
 
 
 def test_an_item_that_production_would_refuse_is_refused(boxes: MemoryBoxes) -> None:

@@ -209,10 +209,20 @@ class Creating(ABC):
         return await self._created(session, lambda sync: self.create_jobs(sync, model, jobs))
 
     async def _created(self, session: AnyAsyncSession, create: Callable[[Any], T]) -> T:
-        run_sync = getattr(session, "run_sync", None)
+        run_sync = getattr(running_plain(session), "run_sync", None)
         if run_sync is None:
             raise InvalidItem(
                 f"an AsyncSession is needed, not {type(session).__name__}; with a Session or a Connection leave out the a: "
                 "create_outbox_item instead of acreate_outbox_item, and so on"
             )
         return cast("T", await run_sync(create))
+
+
+def running_plain(session: Any) -> Any:
+    """What runs plain code for this session: itself, or the present session of an ``async_scoped_session``, which cannot."""
+    if hasattr(session, "run_sync"):
+        return session
+    from sqlalchemy.util import ScopedRegistry  # noqa: PLC0415 - whoever has such a session has imported it
+
+    registry = getattr(session, "registry", None)  # a model has one, too, of another kind
+    return registry() if isinstance(registry, ScopedRegistry) else session

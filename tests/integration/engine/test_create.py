@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Enum, event, select
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from boxengine import BatchAttributes, ItemAttributes, OutboxItem
@@ -112,6 +112,24 @@ def test_an_item_under_an_async_session_commits_or_rolls_back_with_it(rig: Rig) 
 
 
 @ASYNCHRONOUS
+def test_an_item_under_an_async_scoped_session_commits_or_rolls_back_with_it(rig: Rig) -> None:
+    async def write() -> int:
+        engine = create_async_engine(rig.config["database"]["url"])
+        scoped = async_scoped_session(async_sessionmaker(engine), scopefunc=asyncio.current_task)
+        item_id = await rig.boxes.acreate_outbox_item(scoped, OrderOutboxItem, event_key=1, payload=b"a")
+        scoped.add(Order(id=1, title="async"))
+        await scoped.commit()
+        await rig.boxes.acreate_outbox_item(scoped, OrderOutboxItem, event_key=2, payload=b"b")
+        await scoped.remove()
+        await engine.dispose()
+        return item_id
+
+    item_id = asyncio.run(write())
+    assert list(rig.rows()) == [item_id]
+    assert [row.title for row in rig.ask("SELECT title FROM orders")] == ["async"]
+
+
+@ASYNCHRONOUS
 def test_the_create_functions_work_inside_run_sync(rig: Rig) -> None:
     async def write() -> int:
         engine = create_async_engine(rig.config["database"]["url"])
@@ -126,9 +144,10 @@ def test_the_create_functions_work_inside_run_sync(rig: Rig) -> None:
 
 @ASYNCHRONOUS
 def test_an_async_session_without_run_sync_is_refused_with_the_remedy(rig: Rig) -> None:
-    session = AsyncSession(create_async_engine(rig.config["database"]["url"]))
-    with pytest.raises(InvalidItem, match="acreate_outbox_item"):
-        put(rig, session)
+    make = async_sessionmaker(create_async_engine(rig.config["database"]["url"]))
+    for session in (make(), async_scoped_session(make, scopefunc=asyncio.current_task)):
+        with pytest.raises(InvalidItem, match="acreate_outbox_item"):
+            put(rig, session)
 
 
 def test_a_batch_returns_its_ids_in_the_order_given(rig: Rig) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Table, insert, inspect
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.util import ScopedRegistry
 
 from boxengine.errors import InvalidItem
 
@@ -43,7 +44,7 @@ def _advice(given: Any) -> str:
     package, kind = type(given).__module__.partition(".")[0], type(given).__name__
     kind = "None" if given is None else kind if package == "builtins" else f"{package}.{kind}"
     needed = f"a SQLAlchemy Session or Connection is needed, not {kind}"
-    if hasattr(given, "run_sync"):
+    if hasattr(given, "run_sync") or isinstance(getattr(given, "registry", None), ScopedRegistry):
         return f"{needed}; with an AsyncSession use acreate_outbox_item, acreate_job and so on, or session.run_sync"
     if isinstance(given, Engine | sessionmaker):
         return f"{needed}; open one: with Session(engine) as session, session.begin()"
