@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Table, insert, inspect
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.orm import Mapper, Session, scoped_session, sessionmaker
 from sqlalchemy.util import ScopedRegistry
 
 from boxengine.errors import InvalidItem
@@ -14,7 +14,7 @@ from boxengine.errors import InvalidItem
 
 def bind_arguments(model: type | None, table: Table) -> Mapping[str, Any]:
     """By what a session that has several engines chooses one of them: the same as for rows of its own in this table."""
-    mapper = None if model is None else inspect(model, raiseerr=False)
+    mapper: Mapper[Any] | None = None if model is None else inspect(model, raiseerr=False)
     return {"clause": insert(table)} | ({} if mapper is None else {"mapper": mapper})
 
 
