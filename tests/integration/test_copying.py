@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
-from sqlalchemy import DateTime, Engine, NullPool, create_engine, event, select, text
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy import JSON, DateTime, Engine, NullPool, create_engine, event, select, text
+from sqlalchemy.exc import DataError, IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
@@ -18,6 +19,7 @@ from boxengine.adapters.sql.creating.insert import SqlRows
 from boxengine.adapters.sql.dialects.copying import WORTHWHILE
 from boxengine.adapters.sql.making import schema
 from boxengine.domain.box import Box, BoxType
+from boxengine.errors import InvalidItem
 
 BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items")
 MANY = WORTHWHILE * 4
@@ -163,6 +165,81 @@ def test_a_moment_without_a_zone_in_an_own_column_means_what_it_means_to_insert(
         for count in (1, MANY):
             SqlRows(BOX, DatedOutboxItem).insert(connection, rows(count, ordered_at=naive))
     assert len({row["ordered_at"] for row in desk.read("ordered_at")}) == 1
+
+
+class Base(DeclarativeBase): ...
+
+
+class ShopOutboxItem(OutboxItem, Base):
+    """Has columns of its own, of the types that COPY takes."""
+
+    __tablename__ = BOX.table
+
+    tenant: Mapped[str | None]
+    number: Mapped[int | None]
+    order: Mapped[UUID | None]
+    ordered_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    details: Mapped[Any | None] = mapped_column(JSON)
+
+
+@pytest.fixture
+def shop(postgres_url: str) -> Iterator[Desk]:
+    engine = create_engine(postgres_url, poolclass=NullPool)
+    Base.metadata.create_all(engine)
+    yield Desk(engine)
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("uuid", str(UUID(int=2))),
+        ("event_name", Decimal("1.5")),
+        ("tenant", 7),
+        ("tenant", UUID(int=1)),
+        ("number", "7"),
+        ("number", Decimal(7)),
+        ("order", str(UUID(int=1))),
+        ("ordered_at", "2026-06-01T12:00+00:00"),
+        ("details", {"total": 7}),
+    ],
+    ids=str,
+)
+def test_a_value_that_the_server_converts_is_the_same_in_a_large_batch(shop: Desk, column: str, value: object) -> None:
+    with Session(shop.engine) as session, session.begin():
+        for count in (1, MANY):
+            SqlRows(BOX, ShopOutboxItem).insert(session, rows(count, **{column: value}))
+    stored = [str(row[column]) for row in shop.read(f'"{column}"')]
+    assert stored == stored[:1] * (MANY + 1)
+
+
+def test_a_number_that_its_column_cannot_hold_is_not_cut_off(shop: Desk) -> None:
+    with shop.engine.begin() as connection, pytest.raises(DataError, match="out of range"):
+        SqlRows(BOX, ShopOutboxItem).insert(connection, rows(number=2**40 + 7))
+    with shop.engine.begin() as connection:
+        SqlRows(BOX, ShopOutboxItem).insert(connection, rows(number=2**31 - 1))
+    assert {row["number"] for row in shop.read("number")} == {2**31 - 1}
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("options", {"headers": {"total": Decimal("1.5")}}),
+        ("details", {"total": Decimal("1.5")}),
+        ("tenant", "a\0b"),
+        ("tenant", "\ud800"),
+        ("payload", "no bytes"),
+    ],
+    ids=repr,
+)
+def test_what_no_row_can_hold_leaves_the_transaction_as_it_was(shop: Desk, column: str, value: object) -> None:
+    with shop.engine.begin() as connection:
+        many = [*rows(), *rows(1, **{column: value})]
+        many = [{column: None, **row} for row in many]
+        with pytest.raises((InvalidItem, TypeError, DataError, UnicodeError)):
+            SqlRows(BOX, ShopOutboxItem).insert(connection, many)
+        kept = SqlRows(BOX, ShopOutboxItem).insert(connection, rows()).ids
+    assert [row["id"] for row in shop.read("id")] == kept
 
 
 def test_a_table_of_rails_takes_them_too(postgres_url: str) -> None:

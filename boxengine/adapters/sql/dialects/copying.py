@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import repeat
 from typing import Any, Self
+from uuid import UUID
 
 import psycopg
+from psycopg.adapt import PyFormat
+from psycopg.types.json import Json, Jsonb
 from sqlalchemy import Column, ColumnElement, Connection, Table, func, select, text
 from sqlalchemy.exc import DBAPIError
 
 from boxengine.adapters.sql.dialects.values import default_maker, left_to_sqlalchemy, processor, translates_schemas
 from boxengine.adapters.sql.shape.tables import quoted
+from boxengine.domain.new_values import UNSTORABLE
 from boxengine.ports import Attributes
 
 WORTHWHILE = 50
@@ -27,7 +32,42 @@ _TYPES: Mapping[str, frozenset[str]] = {
     "event_key": frozenset({"text", "varchar"}),
 }
 """By column, the types with which COPY is used; for all others ``_USUAL``."""
-_USUAL = frozenset({"bool", "int2", "int4", "int8", "text", "varchar", "bytea", "uuid", "json", "jsonb", "timestamptz"})
+_JSON = ("json", "jsonb")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and (value.isprintable() or UNSTORABLE.search(value) is None)
+
+
+def _is_integer(bits: int, value: Any) -> bool:
+    """The driver would store only the last bits of a larger one."""
+    return isinstance(value, int) and -(1 << bits - 1) <= value < 1 << bits - 1
+
+
+def _is_binary(value: Any) -> bool:
+    return isinstance(value.obj if isinstance(value, psycopg.Binary) else value, bytes | bytearray | memoryview)
+
+
+def _is_moment(value: Any) -> bool:
+    """What a moment without a zone means depends on the session."""
+    return isinstance(value, datetime) and value.tzinfo is not None
+
+
+_USUAL: Mapping[str, Callable[[Any], bool]] = {
+    "bool": lambda value: isinstance(value, bool),
+    "int2": partial(_is_integer, 16),
+    "int4": partial(_is_integer, 32),
+    "int8": partial(_is_integer, 64),
+    "text": _is_text,
+    "varchar": _is_text,
+    "bytea": _is_binary,
+    "uuid": lambda value: isinstance(value, UUID),
+    "json": lambda value: isinstance(value, Json | Jsonb),
+    "jsonb": lambda value: isinstance(value, Json | Jsonb),
+    "timestamptz": _is_moment,
+}
+"""By type, which of a driver's values COPY stores as INSERT does. INSERT has the server convert others, such as the text of a
+UUID."""
 _SEQUENCE = """(SELECT coalesce(to_regclass(pg_get_serial_sequence(:name, 'id')), (
     SELECT d.refobjid::regclass FROM pg_attribute AS a
     JOIN pg_attrdef AS f ON f.adrelid = a.attrelid AND f.adnum = a.attnum
@@ -42,7 +82,6 @@ _FACTS = text(f"""
     JOIN pg_class AS c ON c.oid = a.attrelid
     WHERE a.attrelid = CAST(:name AS regclass) AND a.attnum > 0 AND NOT a.attisdropped
 """)
-Value = Callable[[Attributes], Any]
 
 
 class Copying:
@@ -82,14 +121,11 @@ class Copying:
         )
         return cls(table, name, types) if allowed and usual else None
 
-    def takes(self, rows: Sequence[Attributes]) -> bool:
-        """Whether COPY would store the same values as INSERT. It might not for a moment without a zone, whose meaning
-        depends on the session."""
-        moments = [key for key in rows[0] if self._types.get(key) == "timestamptz"]
-        return not any(_naive(row[key]) for key in moments for row in rows)
-
-    def insert(self, connection: Connection, rows: Sequence[Attributes]) -> list[int]:
+    def insert(self, connection: Connection, rows: Sequence[Attributes]) -> list[int] | None:
         """Inserts rows of one shape and returns their ids, in the order given.
+
+        None where INSERT has to do it, because COPY might store another value than INSERT, or fail in its middle and end the
+        transaction with that. Nothing has been sent then.
 
         Raises:
             DBAPIError: as an INSERT through SQLAlchemy would.
@@ -97,20 +133,35 @@ class Copying:
         given = rows[0].keys()
         missing = [column for column in self._table.columns if column.key not in given and column.default is not None]
         fixed = [column for column in missing if column.default is not None and column.default.is_clause_element]
-        columns = [*(column for column in self._table.columns if column.key in given), *missing]
-        ids, values = self._draw(connection, fixed, len(rows))
-        readers = [self._reader(connection, column, values) for column in columns]
+        made = [column for column in missing if column.default is not None and not column.default.is_clause_element]
+        own = [*(column for column in self._table.columns if column.key in given), *made]
+        values = [self._values(connection, column, rows) for column in own]
+        if not all(map(self._fit, own, values)):
+            return None
+        ids, drawn = self._draw(connection, fixed, len(rows))
         try:
-            self._copy(connection, columns, self._lines(ids, rows, readers))
+            self._copy(connection, [*own, *fixed], zip(ids, *values, *map(repeat, drawn), strict=False))
         except psycopg.Error as error:
             raise DBAPIError.instance(
                 f"COPY {self._name}", None, error, psycopg.Error, hide_parameters=True, dialect=connection.dialect
             ) from error
         return ids
 
+    def _values(self, connection: Connection, column: Column[Any], rows: Sequence[Attributes]) -> list[Any]:
+        """The column's values in the form the driver accepts."""
+        key, make, process = column.key, default_maker(column), processor(column.type, connection.dialect)
+        values = [row[key] for row in rows] if key in rows[0] or make is None else [make() for _ in rows]
+        if process is not None:
+            values = [*map(process, values)]
+        return _dumped(values, connection) if self._types[column.name] in _JSON else values
+
+    def _fit(self, column: Column[Any], values: Sequence[Any]) -> bool:
+        fits = _USUAL[self._types[column.name]]
+        return all(value is None or fits(value) for value in values)
+
     def _draw(
         self, connection: Connection, fixed: Sequence[Column[Any]], count: int
-    ) -> tuple[list[int], dict[str, Any]]:
+    ) -> tuple[list[int], Sequence[Any]]:
         """Ids, and the values of defaults that only the database knows; one moment for the whole batch."""
         expressions: list[ColumnElement[Any]] = [column.default.arg for column in fixed]  # type: ignore[union-attr]
         # Looked up for each batch: under another search_path the same name is another tenant's table, with its own sequence.
@@ -118,27 +169,7 @@ class Copying:
         drawn = connection.execute(
             select(func.nextval(sequence), *expressions).select_from(func.generate_series(1, count))
         ).all()
-        return [row[0] for row in drawn], dict(zip((column.key for column in fixed), drawn[0][1:], strict=True))
-
-    @staticmethod
-    def _reader(connection: Connection, column: Column[Any], fixed: Mapping[str, Any]) -> Value:
-        """Returns a function that reads the column's value from a row, in the form the driver accepts."""
-        key = column.key
-        if key in fixed:
-            value = fixed[key]
-            return lambda _row: value
-        process, make = processor(column.type, connection.dialect), default_maker(column)
-
-        def read(row: Attributes) -> Any:
-            value = row[key] if key in row else make() if make else None
-            return process(value) if process else value
-
-        return read
-
-    @staticmethod
-    def _lines(ids: Sequence[int], rows: Sequence[Attributes], readers: Sequence[Value]) -> Iterator[tuple[Any, ...]]:
-        for row_id, row in zip(ids, rows, strict=True):
-            yield (row_id, *(read(row) for read in readers))
+        return [row[0] for row in drawn], drawn[0][1:]
 
     def _copy(self, connection: Connection, columns: Sequence[Column[Any]], lines: Iterator[tuple[Any, ...]]) -> None:
         quote = partial(quoted, connection.dialect)
@@ -152,5 +183,15 @@ class Copying:
                     stream.write_row(line)
 
 
-def _naive(moment: Any) -> bool:
-    return isinstance(moment, datetime) and moment.tzinfo is None
+def _dumped(values: Sequence[Any], connection: Connection) -> list[Any]:
+    """JSON as text, so that what JSON cannot hold is refused before the COPY begins."""
+    driver: Any = connection.connection.driver_connection
+    dumpers = {kind: driver.adapters.get_dumper(kind, PyFormat.TEXT)(kind, driver) for kind in (Json, Jsonb)}
+    return [
+        type(value)(dumpers[type(value)].dump(value), dumps=_as_it_is) if type(value) in dumpers else value
+        for value in values
+    ]
+
+
+def _as_it_is(dumped: bytes) -> bytes:
+    return dumped

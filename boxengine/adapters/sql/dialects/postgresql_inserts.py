@@ -69,14 +69,13 @@ class PostgresInserts(Inserts):
 
     def run(self, connection: Connection, rows: Sequence[Attributes]) -> list[int]:
         copying = self._copying(connection) if len(rows) >= WORTHWHILE else None
-        if copying is None or not copying.takes(rows):
-            return super().run(connection, rows)
         try:
-            return copying.insert(connection, rows)
+            ids = None if copying is None else copying.insert(connection, rows)
         except DBAPIError:
             # The table may have been altered since it was looked up; the next batch looks it up again.
             self._copied = None
             raise
+        return super().run(connection, rows) if ids is None else ids
 
     def _copying(self, connection: Connection) -> Copying | None:
         if not Copying.possible(connection):
