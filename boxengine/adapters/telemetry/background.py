@@ -29,11 +29,11 @@ class BackgroundHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = f"{self.format(record)}\n".encode(errors="backslashreplace")
+            if self._process != os.getpid():
+                self._begin()  # the thread did not come along through a fork, or ended when logging.config closed all handlers
         except Exception:
             self.handleError(record)
             return
-        if self._process != os.getpid():
-            self._begin()  # the thread did not come along through a fork
         # Called under the handler's lock, as are all that change these two.
         if self._queued - self._written + len(line) > MOST_WAITING:
             self.dropped += 1
@@ -48,6 +48,8 @@ class BackgroundHandler(logging.Handler):
 
     def flush(self) -> None:
         """Waits until all is written, but not for long."""
+        if self._process != os.getpid():
+            return
         written = threading.Event()
         self._lines.put(written)
         written.wait(FLUSH_TIME)
@@ -55,6 +57,7 @@ class BackgroundHandler(logging.Handler):
     def close(self) -> None:
         self.flush()
         self._lines.put(None)
+        self._process = 0
         super().close()
 
     def _begin(self) -> None:

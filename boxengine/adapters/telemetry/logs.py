@@ -76,6 +76,9 @@ def configure(
             each.removeHandler(old)
             if isinstance(old, ErrorHandler):
                 old.close()
+    for known in _ours():
+        # Unless told otherwise, logging.config disables the loggers that it finds, and applications call it after ours were made.
+        known.disabled = False
     whole = process and not root.handlers
     chosen = root if whole else ours
     chosen.addHandler(handler)
@@ -83,6 +86,15 @@ def configure(
     ours.setLevel(level)
     ours.propagate = whole
     return handler
+
+
+def _ours() -> list[logging.Logger]:
+    named = logging.root.manager.loggerDict.copy()
+    return [
+        known
+        for name, known in named.items()
+        if isinstance(known, logging.Logger) and f"{name}.".startswith("boxengine.")
+    ]
 
 
 def in_force() -> tuple[Format, int] | None:

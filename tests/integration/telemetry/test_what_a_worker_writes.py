@@ -71,6 +71,22 @@ def track(error, **context):
     with open("errors.jsonl", "a") as file:
         file.write(json.dumps({"error": str(error), **context}) + "\\n")
 """
+SILENCING = """
+import logging, logging.config
+
+# As in many applications: loggers that are there already are disabled, because nothing else is asked for.
+logging.config.dictConfig({
+    "version": 1,
+    "formatters": {"own": {"format": "theirs: %(message)s"}},
+    "handlers": {"own": {"class": "logging.StreamHandler", "formatter": "own"}},
+    "root": {"level": "INFO", "handlers": ["own"]},
+})
+
+class Ship:
+    def __call__(self, item, payload):
+        logging.getLogger("shop").info("shipping")
+        raise RuntimeError("no such address")
+"""
 CONFIG = """
 database: {{url: "{database}"}}
 redis: {{url: "{redis}"}}
@@ -169,6 +185,22 @@ def test_lines_spans_and_errors_of_an_item_lead_from_its_creation_to_its_transpo
     creation = next(span for span in spans if span["name"] == "create payment_outbox_item")
     sending = {span["context"]["trace_id"] for span in spans if span["name"] == "send order_outbox_item"}
     assert creation["context"]["trace_id"] in sending
+
+
+def test_an_application_that_configures_logging_for_its_own_lines_does_not_silence_the_worker(
+    tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
+    project = Project(tmp_path, database=postgres_url, redis=redis_url, transports="shop.Ship: {}")
+    project.config.write_text(f"{project.config.read_text()}app: [shop]\n")
+    (tmp_path / "shop.py").write_text(SILENCING)
+    project.run("db", "create")
+    project.fill(1)
+    with project.worker() as worker:
+        eventually(lambda: project.counts() == {1: 1})
+        assert worker.stop() == 0
+        assert worker.logged("started: order_outbox_item")
+        assert "no such address" in worker.logged("item failed for good")[0]["message"]
+        assert "theirs: shipping" in worker.log.read_text().splitlines()
 
 
 @pytest.fixture

@@ -445,6 +445,13 @@ def test_lines_that_are_read_come_whole_and_in_order(reader: Reader) -> None:
     assert not reader.handler.clogged
 
 
+def test_a_line_after_all_handlers_were_closed_is_written(reader: Reader) -> None:
+    reader.logger.warning("before")
+    reader.handler.close()  # as logging.config does with the handlers that it finds
+    reader.logger.warning("after")
+    assert reader.read_until("after\n").splitlines() == ["before", "after"]
+
+
 def test_a_reader_that_has_gone_disturbs_nobody() -> None:
     end, start = os.pipe()
     os.close(end)
