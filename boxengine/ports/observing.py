@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
+from boxengine.domain.item_id import ItemId
 
 if TYPE_CHECKING:
     from boxengine.ports.events import Event
@@ -25,6 +26,19 @@ class Observer(Protocol):
 
 Around = Callable[[Item], AbstractContextManager[object]]
 """Makes what is opened around the call of a transport with one item."""
+
+
+class NotTaken(Exception):
+    """Raised within ``Tracer.sending``, and caught around it: the transport's answer says that it did not take these items.
+
+    A tracer may catch it. Only so does it learn of an attempt that failed although nothing else was raised.
+    """
+
+    def __init__(self, reasons: Mapping[ItemId, str]) -> None:
+        """``reasons``: by item; there is at least one."""
+        first = next(iter(reasons.values()))
+        super().__init__(first if len(reasons) == 1 else f"{len(reasons)} items were not taken, the first: {first}")
+        self.reasons = reasons
 
 
 class Tracer(Protocol):
@@ -49,7 +63,7 @@ class Tracer(Protocol):
         """Around the work on one claim, from its rows to its commit; linked to the contexts the items carry."""
 
     def sending(self, box: Box, transport: str, items: Sequence[Item]) -> AbstractContextManager[object]:
-        """Around one call of a transport with one item or a whole batch."""
+        """Around one call of a transport with one item or a whole batch; see ``NotTaken``."""
 
     def sending_each(self, box: Box, transport: str) -> Around | None:
         """What makes the same for each item, where a batch's items are sent one by one; None: nothing is to be made.

@@ -19,7 +19,7 @@ from opentelemetry.util.types import AttributeValue
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
-from boxengine.ports import Around, Clock
+from boxengine.ports import Around, Clock, NotTaken
 
 INSTRUMENTATION = "boxengine"
 LOOK_EVERY = 1.0
@@ -126,14 +126,15 @@ class OpenTelemetryTracer:
     def _sending(self, tracer: trace.Tracer, box: Box, transport: str, items: Sequence[Item]) -> Iterator[None]:
         attributes = _attributes("send", box, len(items)) | _message_id(items) | {"boxengine.transport": transport}
         # CLIENT, because the context that receivers will see is that of the creation.
-        with (
-            tracer.start_as_current_span(f"send {box.name}", kind=SpanKind.CLIENT, attributes=attributes) as span,
-            ExitStack() as stack,
-        ):
-            if self._item_spans:
-                for item in items:
-                    stack.enter_context(self._item_span(tracer, box, transport, item, span))
-            yield
+        with tracer.start_as_current_span(f"send {box.name}", kind=SpanKind.CLIENT, attributes=attributes) as span:
+            try:
+                with ExitStack() as stack:
+                    if self._item_spans:
+                        for item in items:
+                            stack.enter_context(self._item_span(tracer, box, transport, item, span))
+                    yield
+            except NotTaken as refused:  # caught here, so that the span has no exception that nobody raised
+                span.set_status(Status(StatusCode.ERROR, str(refused)))
 
     @contextmanager
     def _item_span(self, tracer: trace.Tracer, box: Box, transport: str, item: Item, batch: Span) -> Iterator[None]:
@@ -146,6 +147,10 @@ class OpenTelemetryTracer:
         )
         try:
             yield
+        except NotTaken as refused:
+            if item.id in refused.reasons:
+                span.set_status(Status(StatusCode.ERROR, refused.reasons[item.id]))
+            raise
         except Exception as error:
             span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
             raise

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
 from boxengine.engine.answers import A_TRANSPORT, KEPT_BACK, Raised, failed, refusal
+from boxengine.engine.attempt import reason_of
 from boxengine.engine.awaiting.passage import AsyncPassage
 from boxengine.engine.delivering.legs import Counts
 from boxengine.engine.delivering.ordering import Route
@@ -20,7 +22,7 @@ from boxengine.engine.delivering.sent import MIDDLEWARE, Failed, Sent
 from boxengine.engine.delivering.transports import SideBySide
 from boxengine.engine.delivering.watch import Watch
 from boxengine.errors import Unavailable
-from boxengine.ports import Result
+from boxengine.ports import NotTaken, Result
 
 
 class Abreast:
@@ -118,14 +120,18 @@ class _Way:
             self.at = leg.name
             leg.calls += 1
             leg.failures += 1  # until the call is known to have succeeded
+            problem: object = None
             began = monotonic()
             try:
-                with sending(self._watch.box, leg.name, (item,)):
+                with suppress(NotTaken), sending(self._watch.box, leg.name, (item,)):
                     result = await leg.transport.one(item)
+                    if result is not None and failed(result):
+                        problem = refusal(result, awaited=A_TRANSPORT)
+                        raise NotTaken({item.id: reason_of(problem)})
             finally:
                 leg.seconds += monotonic() - began
-            if result is not None and failed(result):
-                return refusal(result, awaited=A_TRANSPORT)
+            if problem is not None:
+                return problem
             leg.failures -= 1
         self.at = MIDDLEWARE
         return True

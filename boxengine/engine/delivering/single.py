@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from boxengine.domain.item import Item
 from boxengine.engine.answers import A_TRANSPORT, KEPT_BACK, failed, refusal
-from boxengine.engine.attempt import ends_the_worker
+from boxengine.engine.attempt import ends_the_worker, reason_of
 from boxengine.engine.delivering.legs import Leg
 from boxengine.engine.delivering.middleware import Passage
 from boxengine.engine.delivering.ordering import Route
@@ -15,7 +16,7 @@ from boxengine.engine.delivering.sent import MIDDLEWARE, Failed
 from boxengine.engine.delivering.transports import Carrier, Routes
 from boxengine.engine.delivering.watch import Watch
 from boxengine.errors import TransactionLost
-from boxengine.ports import Claim, Result
+from boxengine.ports import Around, Claim, NotTaken, Result
 
 
 class Single:
@@ -95,11 +96,7 @@ class Single:
             leg.calls += 1
             began = monotonic()
             try:
-                if leg.around is None:
-                    result = leg.call(item)
-                else:
-                    with leg.around(item):
-                        result = leg.call(item)
+                result = leg.call(item) if leg.around is None else _followed(leg, leg.around, item)
             except BaseException:
                 leg.failures += 1
                 raise
@@ -123,6 +120,16 @@ class Single:
 
     def _leg(self, carrier: Carrier) -> Leg:
         return Leg(carrier, self._claim, self._watch.tracer.sending_each(self._watch.box, carrier.name))
+
+
+def _followed(leg: Leg, around: Around, item: Item) -> Result:
+    """Hands the item to the transport within what the tracer opens around it."""
+    result: Result = None
+    with suppress(NotTaken), around(item):
+        result = leg.call(item)
+        if result is not None and failed(result):
+            raise NotTaken({item.id: reason_of(refusal(result, awaited=A_TRANSPORT))})
+    return result
 
 
 class _Undo(Exception):

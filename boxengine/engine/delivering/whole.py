@@ -6,20 +6,21 @@ A batch for which a transport raises is halved, so that one poison item does not
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
 
 from boxengine.domain.item import Item
 from boxengine.engine.answers import A_TRANSPORT, WITHHELD, failed, refusal
-from boxengine.engine.attempt import ends_the_worker
+from boxengine.engine.attempt import ends_the_worker, reason_of
 from boxengine.engine.delivering.deadline import Deadline
 from boxengine.engine.delivering.ordering import Route
 from boxengine.engine.delivering.sent import Failed, Sent
 from boxengine.engine.delivering.transports import Carrier, WrongResults
 from boxengine.engine.delivering.watch import Watch
 from boxengine.errors import NoAnswerInTime, TransactionLost, Unavailable
-from boxengine.ports import Claim, Result, events
+from boxengine.ports import Claim, NotTaken, Result, events
 
 _ID = itemgetter(Item._fields.index("id"))
 _NOTHING = {id(None)}
@@ -79,23 +80,29 @@ class Whole:
 
     def _call(self, carrier: Carrier, items: Sequence[Item], sent: Sent) -> Carried:
         """One call of the transport, reported to the observer however it ends."""
-        watch, bad, withheld = self._watch, None, 0
+        watch, given, refused = self._watch, len(items), len(items)
+        bad: list[int] = []
+        problems: list[tuple[Item, object]] = []
         began = watch.monotonic()
         try:
-            with watch.tracer.sending(watch.box, carrier.name, items):
+            with suppress(NotTaken), watch.tracer.sending(watch.box, carrier.name, items):
                 results = carrier.send_batch(items, self._claim)
-            bad = _failed(results)
-            withheld = sum(results[place] is WITHHELD for place in bad)
+                bad = _failed(results)
+                refused = len(bad)
+                if bad:
+                    problems = [(items[place], refusal(results[place], awaited=A_TRANSPORT)) for place in bad]
+                    reasons = {item.id: reason_of(problem) for item, problem in problems if problem is not WITHHELD}
+                    given, refused = len(items) - len(bad) + len(reasons), len(reasons)
+                    if reasons:
+                        raise NotTaken(reasons)
         finally:
             seconds = watch.monotonic() - began
-            given, refused = len(items) - withheld, len(items if bad is None else bad) - withheld
             watch.observer.see(
                 events.Transported(watch.box, carrier.name, items=given, failed=refused, seconds=seconds)
             )
         sent = sent.answered(carrier.name, took=len(items) - len(bad))
         if not bad:
             return Carried(items, sent)
-        problems = [(items[place], refusal(results[place], awaited=A_TRANSPORT)) for place in bad]
         sent = sent.judged([Failed(item, problem, carrier.name) for item, problem in problems])
         spoilt = set(bad)
         return Carried([item for place, item in enumerate(items) if place not in spoilt], sent)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -25,6 +26,7 @@ from boxengine.engine.delivering.watch import Watch
 from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.observation import NullObserver, NullTracer
 from boxengine.engine.running.lease_length import LeaseLength
+from boxengine.ports import NotTaken, Tracer
 from boxengine.ports.events import CircuitChanged, Event, KeptBack, Settled, Throttled, Transported
 
 BUCKETS = 4
@@ -134,6 +136,21 @@ class Transports:
                 pass
 
 
+class Refusals(NullTracer):
+    """Keeps what transports said of items that they did not take."""
+
+    def __init__(self) -> None:
+        self.told: dict[int, str] = {}
+
+    @contextmanager
+    def sending(self, box: Box, transport: str, items: Sequence[Item]) -> Iterator[None]:
+        try:
+            yield
+        except NotTaken as refused:
+            self.told |= refused.reasons
+            raise
+
+
 NONE = Middlewares()
 
 
@@ -146,6 +163,7 @@ class Bench:
         self.store = MemoryStore(self.clock, fault=fault)
         self.memory = MemoryFailures(clock=self.clock)
         self.observer = Transports()
+        self.tracer: Tracer = NullTracer()
         self.tracked: list[tuple[Any, dict[str, Any]]] = []
 
     def insert(self, *keys: object, **columns: Any) -> list[int]:
@@ -169,7 +187,7 @@ class Bench:
                 middlewares=middlewares,
                 strict_order=strict_order,
                 deadline=Scripted(expired),
-                watch=Watch(self.box, self.observer, NullTracer(), self.clock.monotonic),
+                watch=Watch(self.box, self.observer, self.tracer, self.clock.monotonic),
             )
             sent = sending.send(claim.items)
             claim.commit(Settlement())
@@ -188,7 +206,7 @@ class Bench:
             store=self.store,
             memory=self.memory,
             observer=self.observer,
-            tracer=NullTracer(),
+            tracer=self.tracer,
             clock=self.clock,
             error_tracker=lambda error, /, **context: self.tracked.append((error, context)),
             limits=Limits(**limits),

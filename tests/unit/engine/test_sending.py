@@ -18,7 +18,7 @@ from boxengine.engine.delivering.pipeline import TransportSpec
 from boxengine.engine.delivering.transports import Withholding
 from boxengine.engine.delivering.whole import NARROWING_SPLITS
 from boxengine.errors import Unavailable
-from tests.unit.engine.bench import Batches, Bench, Single, spec
+from tests.unit.engine.bench import Batches, Bench, Refusals, Single, spec
 
 
 @pytest.fixture
@@ -412,6 +412,15 @@ def test_calls_are_told_once_per_batch_also_of_items_sent_one_by_one(bench: Benc
     bench.send(spec(Batches(refuses(ids[0])), name="batch"))
     bench.send(spec(Single(refuses(ids[0], ids[1])), name="single"))
     assert bench.observer.calls == [("batch", 3, 1), ("single", 3, 2)]
+
+
+@pytest.mark.parametrize("kind", [Single, Batches])
+def test_the_tracer_hears_of_items_that_a_transport_refuses_without_raising(bench: Bench, kind: Any) -> None:
+    answers = dict(zip(bench.insert(1, 2, 3, 4), [Failure("no"), None, False, Unavailable("away")], strict=True))
+    bench.tracer = refusals = Refusals()
+    bench.send(spec(kind(lambda item: answers[item.id])))
+    first, _, third, fourth = answers
+    assert refusals.told == {first: "no", third: "returned False", fourth: "Unavailable: away"}
 
 
 def test_a_disposable_transport_is_made_anew_for_each_call(bench: Bench) -> None:

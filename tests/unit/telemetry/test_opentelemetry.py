@@ -4,6 +4,7 @@ import json
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from types import FrameType
@@ -22,7 +23,7 @@ from boxengine.adapters.telemetry.combined import CombinedTracer
 from boxengine.adapters.telemetry.opentelemetry import LOOK_EVERY, MOST_LINKS, OpenTelemetryTracer
 from boxengine.adapters.telemetry.tags import LogTracer
 from boxengine.domain.item import Item
-from boxengine.ports import Tracer
+from boxengine.ports import NotTaken, Tracer
 from tests.unit.telemetry.samples import BOX, item
 
 
@@ -189,6 +190,22 @@ def test_a_transport_that_raises_leaves_an_error_on_its_span_and_on_the_items(
         f"send {BOX.name}": StatusCode.ERROR,
         f"deliver {BOX.name}": StatusCode.ERROR,
     }
+
+
+def test_an_item_that_a_transport_refuses_without_raising_leaves_an_error_on_its_span(
+    provider: TracerProvider, exporter: InMemorySpanExporter
+) -> None:
+    tracer = CombinedTracer([OpenTelemetryTracer(clock=ManualClock(), provider=provider, item_spans=True), LogTracer()])
+    bad, good = item(1), item(2)
+    with suppress(NotTaken), tracer.sending(BOX, "kafka", [bad, good]):
+        raise NotTaken({1: "the broker refused it"})
+    found = {
+        (span.attributes or {}).get("messaging.message.id"): (span.status.status_code, span.status.description)
+        for span in exporter.get_finished_spans()
+    }
+    refused = (StatusCode.ERROR, "the broker refused it")
+    assert found == {None: refused, bad.uuid: refused, good.uuid: (StatusCode.UNSET, None)}
+    assert not any(span.events for span in exporter.get_finished_spans()), "nothing was raised"
 
 
 def test_item_spans_continue_each_items_own_trace(provider: TracerProvider, exporter: InMemorySpanExporter) -> None:

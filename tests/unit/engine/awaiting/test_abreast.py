@@ -19,7 +19,7 @@ from boxengine.engine.delivering.pipeline import Middlewares
 from boxengine.errors import Unavailable
 from tests.unit.engine.awaiting.conftest import AsyncBench
 from tests.unit.engine.awaiting.test_transports import Async, everybody, statuses
-from tests.unit.engine.bench import Batches, spec
+from tests.unit.engine.bench import Batches, Refusals, spec
 
 CallNext = Callable[[], Awaitable[Any]]
 
@@ -57,6 +57,18 @@ def test_items_of_different_keys_are_in_middlewares_and_transports_at_once(bench
     assert transport.together == 50
     assert statuses(bench) == [Status.DELIVERED] * 50
     assert bench.observer.calls == [("receiver", 50, 0)]
+
+
+@pytest.mark.parametrize("ways", [(), (passes,)], ids=["without middlewares", "through middlewares"])
+def test_the_tracer_hears_of_items_that_a_coroutine_refuses(bench: AsyncBench, ways: Any) -> None:
+    first, _ = bench.insert(1, 2)
+    bench.tracer = refusals = Refusals()
+
+    async def answer(item: Item) -> Any:
+        return Failure("no") if item.id == first else None
+
+    bench.deliver(spec(Async(answer)), middlewares=around(*ways))
+    assert refusals.told == {first: "no"}
 
 
 def test_no_more_items_are_on_their_way_than_the_box_allows(loop: EventLoop) -> None:
