@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from boxengine.cli.text import aligned
@@ -37,8 +38,10 @@ class JobLook:
         """One row per box; adds an entry to ``problems`` for each box that could not be counted."""
         from boxengine.adapters.sql.jobs.inspection import SqlJobInspector  # noqa: PLC0415 - see Globals.boxes
         from boxengine.adapters.sql.jobs.pauses import SqlJobPauses  # noqa: PLC0415
+        from boxengine.app.overview.patience import Patience  # noqa: PLC0415
 
         inspector, pauses, rows = SqlJobInspector(self._store), SqlJobPauses(self._store), []
+        database = Patience()
         for box in self._boxes:
             row: dict[str, Any] = {
                 "box": box.name,
@@ -46,7 +49,8 @@ class JobLook:
                 **dict.fromkeys((*NUMBERS, "precision", "lag_seconds", "paused", "error")),
             }
             try:
-                found, running = inspector.counts(box, limit=self._limit), pauses.running(box)
+                found = database.ask(partial(inspector.counts, box, limit=self._limit))
+                running = database.ask(partial(pauses.running, box))
             except BoxError as error:
                 problems.append(f"{box.name}: {error}")
                 row["error"] = str(error)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
+from boxengine.app.overview.patience import Patience
 from boxengine.app.overview.problems import LONG, Problem, Severity, unread_table, useless_table
 from boxengine.app.overview.words import counted, lasting
 from boxengine.domain.jobs import JobBox, JobState
@@ -46,14 +48,14 @@ def look_at_jobs(
     inspector: JobInspector, pauses: JobPauses, boxes: Sequence[JobBox], *, auto_disabled: bool
 ) -> tuple[tuple[JobBoxView, ...], tuple[str, ...]]:
     """The state of the boxes, and the outages of the database."""
-    views, outages = [], list[str]()
+    views, outages, database = [], list[str](), Patience()
     for box in boxes:
         counts, running, paused, decided = None, tuple[JobRow, ...](), None, None
         found = list[Problem]()
         try:
-            told = pauses.running(box)
+            told = database.ask(partial(pauses.running, box))
             paused, decided = auto_disabled if told is None else not told, told is not None
-            counts = inspector.counts(box, limit=COUNTED_TO)
+            counts = database.ask(partial(inspector.counts, box, limit=COUNTED_TO))
             if counts.taken.number:
                 running = tuple(
                     inspector.find(box, RUNNING, start=None, towards=Towards.OLDER, limit=RUNNING_SHOWN).rows

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol, TypeVar
 
 from boxengine.app.overview.job_boxes import JobBoxView, with_workers
+from boxengine.app.overview.patience import Patience
 from boxengine.app.overview.problems import (
     NO_WORKER,
     Facts,
@@ -107,15 +108,17 @@ class Lookout:
 
     def look(self) -> Overview:
         """Looks at all boxes now."""
-        asked = _Asked()
         sources = self._sources
+        asked = _Asked(sources.clock)
         # Long jobs need no Redis: without other boxes, its absence is no outage.
-        workers = asked.part(sources.workers.living) if self._boxes else []
-        of_jobs = asked.part(lambda: self._sparing.ask((_JOBS, "workers"), self._job_workers))
-        pauses = asked.part(lambda: sources.pauses.polling_enabled(self._boxes))
+        workers = asked.redis(sources.workers.living) if self._boxes else []
+        of_jobs = asked.part(
+            lambda: self._sparing.ask((_JOBS, "workers"), lambda: asked.database.ask(self._job_workers))
+        )
+        pauses = asked.redis(lambda: sources.pauses.polling_enabled(self._boxes))
         now = sources.clock.now()
         names = [box.name for box in self._boxes]
-        lately = (asked.part(lambda: sources.history.lately(names, now=now)) if names else None) or {}
+        lately = (asked.redis(lambda: sources.history.lately(names, now=now)) if names else None) or {}
         views = tuple(self._view(box, asked, workers, pauses, lately.get(box.name)) for box in self._boxes)
         jobs, outages = self._sparing.ask((_JOBS, "counts"), self._jobs)
         unknown = workers is None or (of_jobs is None and not self._boxes)
@@ -149,12 +152,14 @@ class Lookout:
         sources = self._sources
 
         def ask(what: str, question: Callable[[Box], T]) -> T | None:
-            return asked.of(box, lambda: self._sparing.ask((box.name, what), lambda: question(box)))
+            return asked.of(
+                box, lambda: self._sparing.ask((box.name, what), lambda: asked.database.ask(lambda: question(box)))
+            )
 
         counts = ask("counts", self._count)
         known = counts is not None
         since = ask("since", sources.store.oldest_pending) if known else None
-        queue = asked.part(lambda: sources.queue.state(box))
+        queue = asked.redis(lambda: sources.queue.state(box))
         pushed_at = None if queue is None or queue.oldest_pushed_at is None else _since_epoch(queue.oldest_pushed_at)
         own = None if workers is None else tuple(worker for worker in workers if box.name in worker.boxes)
         circuits = tuple((worker, each) for worker in own or () for each in worker.circuits if each.box == box.name)
@@ -216,12 +221,16 @@ class Lookout:
 class _Asked:
     """Asks the questions of one look, and collects what went wrong."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self.database, self._redis = Patience(clock.monotonic), Patience(clock.monotonic)
         self.outages: list[str] = []
         self.broken: dict[str, str] = {}
         """What is wrong with the table, by box."""
         self.unread: dict[str, str] = {}
         """Why the table did not answer although the database does, by box."""
+
+    def redis(self, ask: Callable[[], T]) -> T | None:
+        return self.part(lambda: self._redis.ask(ask))
 
     def part(self, ask: Callable[[], T]) -> T | None:
         try:
