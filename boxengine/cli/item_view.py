@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from boxengine.cli.text import aligned, printable, wrapped
+from boxengine.domain.error_logs import line_of_reason
 from boxengine.domain.item import rfc3339
 from boxengine.domain.legible import legible
 from boxengine.ports import ItemRow
@@ -114,8 +115,8 @@ def _payload(payload: bytes) -> str:
 
 
 def _reason(log: str | None) -> str:
-    """The essential part of an error log: its first line, without the time."""
-    first = _TIME.sub("", (log or "").partition("\n")[0])
+    """The essential part of an error log: the line with the reason, without the time."""
+    first = _TIME.sub("", line_of_reason(log or ""))
     return first if len(first) <= _LONGEST_REASON else f"{first[: _LONGEST_REASON - 1]}…"
 
 

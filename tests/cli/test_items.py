@@ -98,6 +98,13 @@ def test_a_list_cuts_nothing_off_however_narrow_the_terminal_is(
     assert max(map(len, out.getvalue().splitlines())) <= max(width, len("  event_key customer-1,"))
 
 
+def test_of_an_item_that_failed_under_sbmt_outbox_the_list_shows_the_reason(project: Project) -> None:
+    project.fill(1)
+    log = r"E'-----\n2026-01-31 12:00:00 +0300 \n broker is down\n /app/services/produce.rb:12'"
+    project.execute(f"UPDATE order_outbox_items SET status = 1, errors_count = 4, error_log = {log}")
+    assert "broker is down" in project.call("items", "list", "order_outbox_item")
+
+
 def test_a_list_in_a_pipe_has_one_line_for_each_item(project: Project) -> None:
     create = project.boxes().create_outbox_item
     with project.engine() as engine, engine.begin() as connection:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from boxengine.app.overview.problems import Facts, Problem, Severity, Stuck, problems
+from boxengine.app.overview.problems import Facts, Problem, Severity, Stuck, problems, reason_of
 from boxengine.domain.box import Box, BoxType, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.ports import Count, Counts, ItemRow, OpenCircuit, Precision, WorkerInfo
@@ -75,6 +75,21 @@ def test_of_a_box_that_is_well_nothing_is_told() -> None:
 def test_a_pause_hurts_if_items_wait(pending: Count, severity: Severity, sentence: str) -> None:
     found = only(replace(WELL, paused=True, workers=(), counts=replace(COUNTS, pending=pending)))
     assert (found.kind, found.severity, found.sentence) == ("paused", severity, sentence)
+
+
+@pytest.mark.parametrize(
+    ("error_log", "reason"),
+    [
+        ("2026-01-01T00:00:00.000000Z http: 500 from the shop\nTraceback", "500 from the shop"),
+        ("-----\n2026-01-31 12:00:00 +0300 \n broker: is down\n /app/produce.rb:12", "broker: is down"),
+        ("2026-01-01T00:00:00Z discarded by hand\n-----\n2026-01-31 12:00:00 UTC \n boom\n ", "discarded by hand"),
+        ("-----", "-----"),
+        ("-----\n2026-01-31 12:00:00 UTC \n \n ", "no reason was kept"),
+        (None, "no reason was kept"),
+    ],
+)
+def test_the_reason_of_a_failure_is_found_whoever_wrote_it(error_log: str | None, reason: str) -> None:
+    assert reason_of(error_log) == reason
 
 
 @pytest.mark.parametrize(("pending", "severity"), [(NONE, Severity.SLOW), (Count(2), Severity.STOPPED)])

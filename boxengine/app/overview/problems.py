@@ -11,6 +11,7 @@ from enum import IntEnum
 
 from boxengine.app.overview.words import counted, ellipsis, lasting, times
 from boxengine.domain.box import Box, StrictOrder
+from boxengine.domain.error_logs import line_of_reason
 from boxengine.domain.item import Status
 from boxengine.domain.words import plural
 from boxengine.ports import Count, Counts, ItemRow, OpenCircuit, Precision, WorkerInfo
@@ -172,8 +173,8 @@ def nobody_works(pending: Sequence[Count | None], *, job_workers: int = 0) -> Pr
 
 
 def reason_of(error_log: str | None) -> str:
-    """The first line of an error log, without time and transport."""
-    return ellipsis(_PREFIX.sub("", (error_log or "").partition("\n")[0]) or "no reason was kept", _LONGEST_REASON)
+    """The reason that an error log gives, without time and transport."""
+    return ellipsis(_PREFIX.sub("", line_of_reason(error_log or "")) or "no reason was kept", _LONGEST_REASON)
 
 
 def _found(facts: Facts) -> Iterator[Problem]:
