@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from boxengine.domain.box import Box
 from boxengine.engine.attempt import text_of
@@ -12,6 +13,18 @@ from boxengine.ports import Clock, ErrorTracker, Observer, events
 
 SHORTEST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
+
+
+@dataclass(slots=True)
+class _Outage:
+    """Something that fails. Times are monotonic seconds."""
+
+    since: float
+    last: float
+    """When it failed last."""
+    pause: float = 0.0
+    """The pause after that."""
+    told: bool = False
 
 
 class Outages:
@@ -33,10 +46,8 @@ class Outages:
         self._track = error_tracker
         self._clock = clock
         self._lock = threading.Lock()
-        self._since: dict[str, float] = {}
-        self._told: set[str] = set()
-        self._last: dict[str, float] = {}
-        self._pauses: dict[str, float] = {}
+        self._outages: dict[str, _Outage] = {}
+        """By what fails."""
 
     def failed(self, what: str, error: BaseException, *, box: Box | None = None, needed: bool = False) -> float:
         """Records a failure and returns the seconds to wait before the next try.
@@ -47,15 +58,13 @@ class Outages:
         """
         with self._lock:
             # A single conflict of transactions is normal: the next try succeeds, so nobody is told.
-            passing = isinstance(error, StoreConflict) and what not in self._since
-            told = what in self._told
+            passing = isinstance(error, StoreConflict) and what not in self._outages
+            now = self._clock.monotonic()
+            outage = self._outages.setdefault(what, _Outage(now, now))
+            told, since = outage.told, outage.since
             first = not told and not passing
-            if first:
-                self._told.add(what)
-            self._last[what] = now = self._clock.monotonic()
-            since = self._since.setdefault(what, now)
-            pause = min(LONGEST_PAUSE, max(SHORTEST_PAUSE, 2 * self._pauses.get(what, 0.0)))
-            self._pauses[what] = pause
+            pause = min(LONGEST_PAUSE, max(SHORTEST_PAUSE, 2 * outage.pause))
+            outage.last, outage.pause, outage.told = now, pause, told or first
         reason = text_of(error) or type(error).__name__
         if first:
             self._observer.see(events.OutageBegan(what, reason))
@@ -72,10 +81,9 @@ class Outages:
 
     def lasts(self, what: str) -> None:
         """Tells again of an outage that nobody tries to end, such as a message that can be stored nowhere."""
-        with self._lock:
-            since = self._since.get(what) if what in self._told else None
-        if since is not None:
-            self._observer.see(events.OutageLasts(what, seconds=self._clock.monotonic() - since))
+        outage = self._outages.get(what)
+        if outage is not None and outage.told:
+            self._observer.see(events.OutageLasts(what, seconds=self._clock.monotonic() - outage.since))
 
     def worked(self, what: str, *, began: float | None = None) -> None:
         """Records that it works, and ends the outage if there was one.
@@ -84,17 +92,13 @@ class Outages:
             began: the monotonic time at which the work began. Work that began before the last failure does not end the
                 outage: the server may have answered another thread a moment before it died.
         """
-        if what not in self._since:
+        if what not in self._outages:
             return
         with self._lock:
-            if began is not None and began < self._last.get(what, began):
+            outage = self._outages.get(what)
+            if outage is None or (began is not None and began < outage.last):
                 return
-            since = self._since.pop(what, None)
-            self._last.pop(what, None)
-            self._pauses.pop(what, None)
-            told = what in self._told
-            self._told.discard(what)
-        if since is not None:
-            if told:
-                self._observer.see(events.OutageEnded(what, seconds=self._clock.monotonic() - since))
-            self._missing(what, None)
+            del self._outages[what]
+        if outage.told:
+            self._observer.see(events.OutageEnded(what, seconds=self._clock.monotonic() - outage.since))
+        self._missing(what, None)
