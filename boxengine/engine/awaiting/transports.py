@@ -209,7 +209,8 @@ class Asynchronous:
             except TimeoutError:
                 if not limit.expired():
                     raise
-                raise NoAnswerInTime(limits.lapsed() if limits.timeout else limits.cut_off()) from None
+                cut_off = limits.timeout is None or limits.cutoff < limits.timeout
+                raise NoAnswerInTime(limits.cut_off() if cut_off else limits.lapsed()) from None
 
 
 def _single(transport: Asynchronous, one: Any) -> Callable[..., Result]:
