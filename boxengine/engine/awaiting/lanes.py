@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 
 from boxengine.domain.item import Item
@@ -16,31 +15,14 @@ from boxengine.engine.attempt import ends_the_worker
 from boxengine.errors import NoAnswerInTime, Unavailable
 from boxengine.ports import Result
 
+CUTOFF = "processor.cutoff_timeout"
 LAST_MOMENT = 1.0
 """Seconds that a cancelled call has to end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallLimits:
-    """How long one call may take."""
-
-    timeout: timedelta | None
-    """As configured for the transport; None: no such limit."""
-    cutoff: timedelta
-    """``processor.cutoff_timeout``."""
-
-    def one_call(self) -> asyncio.Timeout | None:
-        """Cancels its body when ``timeout`` has passed; None: there is no such limit."""
-        return None if self.timeout is None else asyncio.timeout(self.timeout.total_seconds())
-
-    def lapsed(self) -> str:
-        """The message for a call that was cancelled after its ``timeout``."""
-        limit = self.cutoff if self.timeout is None else self.timeout
-        return f"no answer within {limit.total_seconds():g} s (timeout); the call was cancelled"
-
-    def cut_off(self) -> str:
-        """The message for a call that was cancelled at the cutoff."""
-        return f"no answer within {self.cutoff.total_seconds():g} s (processor.cutoff_timeout); the call was cancelled"
+def no_answer(within: timedelta, setting: str) -> str:
+    """The message for a call that was cancelled, with the setting that says after what time."""
+    return f"no answer within {within.total_seconds():g} s ({setting}); the call was cancelled"
 
 
 class Lanes:
@@ -56,25 +38,26 @@ class Lanes:
         items: Sequence[Item],
         *,
         gate: asyncio.Semaphore,
-        limits: CallLimits,
+        cutoff: timedelta,
         name: str,
     ) -> None:
         """Args:
         call: hands one item over.
         gate: lets through as many calls at once as the box allows, this batch's and others'.
+        cutoff: the time after which calls under way are cancelled.
         name: of the tasks.
         """
         self._call = call
         self._items = items
         self._gate = gate
-        self._limits = limits
+        self._cutoff = cutoff
         self._name = name
         self._waiting = deque(_by_key(items))
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
         """Set once no lane is running and none will start any more."""
-        self._under_way: dict[int, Item] = {}
-        """By place."""
+        self._under_way: set[int] = set()
+        """Places of the items whose call has begun and not ended."""
         self._cut = False
         self._ends: BaseException | None = None
         self.stopped = False
@@ -90,7 +73,7 @@ class Lanes:
         """
         entering = asyncio.create_task(self._enter(), name=self._name)
         try:
-            async with asyncio.timeout(self._limits.cutoff.total_seconds()):
+            async with asyncio.timeout(self._cutoff.total_seconds()):
                 await self._over.wait()
         except TimeoutError:
             await self._cut_off()
@@ -114,7 +97,7 @@ class Lanes:
             await asyncio.wait(late, timeout=LAST_MOMENT)
         for place in self._under_way:
             # Abandoned: the call may go on, but its result is ignored.
-            self.results[place] = Raised(NoAnswerInTime(f"{self._limits.cut_off()}, and goes on"))
+            self.results[place] = Raised(NoAnswerInTime(f"{no_answer(self._cutoff, CUTOFF)}, and goes on"))
 
     # ── lanes ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -146,9 +129,13 @@ class Lanes:
             if self.stopped:
                 return
             self.begun = True
-            self._under_way[place] = self._items[place]
-            result = self.results[place] = await self._one(self._items[place])
-            del self._under_way[place]
+            self._under_way.add(place)
+            try:
+                result = await self._call(self._items[place])
+            except BaseException as error:
+                result = self._answer_for(error)
+            self.results[place] = result
+            self._under_way.remove(place)
             if isinstance(result, Unavailable):
                 self.stopped = True  # the others would fail in the same way
             elif _stays_pending(result):
@@ -156,26 +143,14 @@ class Lanes:
             elif not self.stopped:
                 await _end_own_cancellation()
 
-    async def _one(self, item: Item) -> Result:
-        limit = self._limits.one_call()
-        try:
-            if limit is None:
-                return await self._call(item)
-            async with limit:
-                return await self._call(item)
-        except BaseException as error:
-            return self._answer_for(error, lapsed=limit is not None and limit.expired())
-
-    def _answer_for(self, error: BaseException, *, lapsed: bool) -> Result:
+    def _answer_for(self, error: BaseException) -> Result:
         if ends_the_worker(error):
             self._ends, self.stopped = error, True
             return WITHHELD
         if isinstance(error, Unavailable):
             return error
-        if isinstance(error, TimeoutError) and lapsed:
-            return Failure(self._limits.lapsed())
         if isinstance(error, asyncio.CancelledError) and self._cut:
-            return Failure(self._limits.cut_off())
+            return Failure(no_answer(self._cutoff, CUTOFF))
         return Raised(error)
 
 

@@ -6,7 +6,6 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
 from boxengine.engine.answers import Raised, asynchronous
-from boxengine.engine.awaiting.lanes import CallLimits, Lanes
+from boxengine.engine.awaiting.lanes import CUTOFF, Lanes, no_answer
 from boxengine.engine.awaiting.surroundings import Surroundings
 from boxengine.engine.awaiting.visit import Visit
 from boxengine.engine.delivering.decoding import asks_for
@@ -34,7 +33,8 @@ class Asynchronous:
         make: Callable[[], Any],
         *,
         surroundings: Surroundings,
-        limits: CallLimits,
+        timeout: timedelta | None,
+        cutoff: timedelta,
         disposable: bool,
         name: str,
     ) -> None:
@@ -42,6 +42,8 @@ class Asynchronous:
 
         Args:
             make: as the configuration has it.
+            timeout: how long one call may take, as configured; None: no such limit.
+            cutoff: how long a batch's calls may take (``processor.cutoff_timeout``).
             disposable: whether each call gets a new one.
             name: of its tasks.
 
@@ -50,11 +52,12 @@ class Asynchronous:
         """
         self._make = make
         self._with = surroundings
-        self._limits = limits
+        self._timeout = timeout
+        self._cutoff = cutoff
         self._disposable = disposable
         self._name = name
         self._kept = surroundings.loop.run(on_the_loop, make, name=name)
-        if limits.timeout is not None:
+        if timeout is not None:
             self._refuse_what_nothing_ends()
         self._wants_decoded = asks_for(self._kept, "decoded")
 
@@ -87,14 +90,12 @@ class Asynchronous:
 
     def side_by_side(self, items: Sequence[Item]) -> Sequence[Result]:
         """Sends each item by itself, items of one key in sequence, until the rest must wait."""
-        return self.each(items, self._call_one, timeout=self._limits.timeout)
+        return self.each(items, self.one)
 
-    def each(
-        self, items: Sequence[Item], call: Callable[[Item], Awaitable[Result]], *, timeout: timedelta | None = None
-    ) -> Sequence[Result]:
+    def each(self, items: Sequence[Item], call: Callable[[Item], Awaitable[Result]]) -> Sequence[Result]:
         """Awaits this call for each item."""
         surroundings = self._with
-        lanes, visit = self._begin(items, call, timeout)
+        lanes, visit = self._begin(items, call)
         began = surroundings.clock.monotonic()
         while not visit.wait(LOOK):
             late = lanes.begun and surroundings.clock.monotonic() - began >= surroundings.flush_after
@@ -105,16 +106,13 @@ class Asynchronous:
 
     def all_side_by_side(self, items: Sequence[Item]) -> Sequence[Result]:
         """Like ``side_by_side``, but neither a pause nor ``flush_after`` stops it; only timeout and cutoff cancel calls."""
-        _, visit = self._begin(items, self._call_one, self._limits.timeout)
+        _, visit = self._begin(items, self.one)
         visit.wait()
         results: Sequence[Result] = visit.result()
         return results
 
-    def _begin(
-        self, items: Sequence[Item], call: Callable[[Item], Awaitable[Result]], timeout: timedelta | None
-    ) -> tuple[Lanes, Visit]:
-        limits = replace(self._limits, timeout=timeout)
-        lanes = Lanes(call, items, gate=self._with.gate, limits=limits, name=self._name)
+    def _begin(self, items: Sequence[Item], call: Callable[[Item], Awaitable[Result]]) -> tuple[Lanes, Visit]:
+        lanes = Lanes(call, items, gate=self._with.gate, cutoff=self._cutoff, name=self._name)
         visit = self._with.loop.visit()
         visit.begin(lanes.run, name=self._name)
         return lanes, visit
@@ -165,16 +163,16 @@ class Asynchronous:
 
     async def one(self, item: Item) -> Result:
         """One call, cancelled after its ``timeout``; to be awaited on the loop, in a place that the box has at the gate."""
-        limit = self._limits.one_call()
-        if limit is None:
+        if self._timeout is None:
             return await self._call_one(item)
+        limit = asyncio.timeout(self._timeout.total_seconds())
         try:
             async with limit:
                 return await self._call_one(item)
         except TimeoutError:
             if not limit.expired():
                 raise
-            return Failure(self._limits.lapsed())
+            return Failure(no_answer(self._timeout, "timeout"))
 
     async def _call_one(self, item: Item) -> Result:
         transport = self.transport()
@@ -200,17 +198,18 @@ class Asynchronous:
             return visit.result()
 
     async def _gated(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        limits = self._limits
+        within, setting = self._cutoff, CUTOFF
+        if self._timeout is not None and self._timeout <= within:
+            within, setting = self._timeout, "timeout"
         async with self._with.gate:
-            limit = asyncio.timeout(min(limits.cutoff, limits.timeout or limits.cutoff).total_seconds())
+            limit = asyncio.timeout(within.total_seconds())
             try:
                 async with limit:
                     return await call()
             except TimeoutError:
                 if not limit.expired():
                     raise
-                cut_off = limits.timeout is None or limits.cutoff < limits.timeout
-                raise NoAnswerInTime(limits.cut_off() if cut_off else limits.lapsed()) from None
+                raise NoAnswerInTime(no_answer(within, setting)) from None
 
 
 def _single(transport: Asynchronous, one: Any) -> Callable[..., Result]:

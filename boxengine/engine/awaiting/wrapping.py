@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -13,7 +12,6 @@ from typing import Any
 from boxengine.domain.box import Box
 from boxengine.engine.answers import asynchronous
 from boxengine.engine.awaiting.event_loop import EventLoop
-from boxengine.engine.awaiting.lanes import CallLimits
 from boxengine.engine.awaiting.middlewares import awaited
 from boxengine.engine.awaiting.surroundings import Lend, Surroundings
 from boxengine.engine.awaiting.transports import Asynchronous, on_the_loop
@@ -85,13 +83,13 @@ class Awaiting:
         build, is_asynchronous = _look(spec.build, self._loop)
         if not is_asynchronous:
             return spec if build is spec.build else replace(spec, build=build)
-        limits = CallLimits(timeout=spec.timeout, cutoff=self._cutoff)
 
         def make() -> Any:
             return Asynchronous(
                 build,
                 surroundings=surroundings,
-                limits=limits,
+                timeout=spec.timeout,
+                cutoff=self._cutoff,
                 disposable=spec.disposable,
                 name=f"transport {spec.name} of box {box.name}",
             ).plain()
@@ -102,7 +100,7 @@ class Awaiting:
 def _look(build: Callable[[], Any], loop: EventLoop) -> tuple[Callable[[], Any], bool]:
     """How to make the transport, and whether any call of it is asynchronous."""
     made: Any = build
-    while isinstance(made, functools.partial):
+    while isinstance(made, partial):
         made = made.func
     if isinstance(made, type):
         return build, _is_asynchronous(made)

@@ -12,7 +12,7 @@ import pytest
 
 from boxengine.domain.item import Item
 from boxengine.engine.answers import WITHHELD
-from boxengine.engine.awaiting.lanes import CallLimits, Lanes
+from boxengine.engine.awaiting.lanes import Lanes
 from boxengine.errors import Abandoned, Unavailable
 from boxengine.testing import make_item
 
@@ -21,10 +21,15 @@ PLACES = 2
 Call = Callable[[Item], Awaitable[Any]]
 
 
-def lanes(call: Call, gate: asyncio.Semaphore, *, keys: Sequence[object] = range(5), **limits: timedelta) -> Lanes:
-    within = CallLimits(timeout=None, cutoff=limits.get("cutoff", timedelta(seconds=90)))
+def lanes(
+    call: Call,
+    gate: asyncio.Semaphore,
+    *,
+    keys: Sequence[object] = range(5),
+    cutoff: timedelta = timedelta(seconds=90),
+) -> Lanes:
     items = [make_item(event_key=str(key)) for key in keys]
-    return Lanes(call, items, gate=gate, limits=within, name="lane")
+    return Lanes(call, items, gate=gate, cutoff=cutoff, name="lane")
 
 
 async def well(_item: Item) -> None:
