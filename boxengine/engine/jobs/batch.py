@@ -19,8 +19,8 @@ from boxengine.engine.jobs.ways import Interruptible
 from boxengine.errors import InvalidItem, JobLost, JobTimeout
 
 
-class Batch:
-    """Runs batches of one handler. Threads share it."""
+class BatchRunner:
+    """Calls one handler with many jobs at a time. Threads share it."""
 
     def __init__(self, handler: BatchHandler, *, endings: Endings, interruptible: Interruptible) -> None:
         self._handler = handler
@@ -29,12 +29,12 @@ class Batch:
 
     def attempt(self, runs: Sequence[Run]) -> None:
         """Gives each run its ``ending``, except lost ones."""
-        runs = [run for run in runs if self._is_readable(run)]
+        runs = [run for run in runs if self._decode(run)]
         if runs:
             self._attempt(runs)
 
-    def _is_readable(self, run: Run) -> bool:
-        """Whether its arguments can be decoded. If not, its own attempt has failed: a handler cannot tell which job it is."""
+    def _decode(self, run: Run) -> bool:
+        """Decodes its arguments, or has its attempt fail and returns False: the handler could not tell whose they are."""
         try:
             run.args()
         except Exception as error:  # a contract's

@@ -10,7 +10,7 @@ from typing import Any
 from boxengine.domain.jobs import Canceled, Ending, Executor, JobBox, Requeued, Succeeded
 from boxengine.engine.attempt import ends_the_worker
 from boxengine.engine.awaiting.event_loop import EventLoop
-from boxengine.engine.jobs.batch import Batch
+from boxengine.engine.jobs.batch import BatchRunner
 from boxengine.engine.jobs.batch_handler import BatchHandler
 from boxengine.engine.jobs.endings import Endings
 from boxengine.engine.jobs.handle import Handler, JobHandle
@@ -60,7 +60,7 @@ class Runner:
             if not isinstance(handler, BatchHandler)
         }
         self._batches = {
-            task: Batch(handler, endings=endings, interruptible=interruptible)
+            task: BatchRunner(handler, endings=endings, interruptible=interruptible)
             for task, handler in handlers.items()
             if isinstance(handler, BatchHandler)
         }
@@ -84,14 +84,16 @@ class Runner:
     def _work(self, run: Run, *, visitor: bool = False) -> timedelta:
         batch = self._batches.get(run.job.task)
         runs = [run] if batch is None else [run, *self._handover.take_alike(run, self._box.batch_size - 1)]
-        began, pause = self._clock.monotonic(), AT_ONCE
+        began = self._clock.monotonic()
         for each in runs:
             each.began = began
         try:
-            pause = self._run(run) if batch is None else self._run_together(batch, runs)
+            if batch is None:
+                return self._run(run)
+            batch.attempt([each for each in runs if each.may_begin()])
+            return AT_ONCE
         finally:
             self._leave(runs, self._clock.monotonic() - began, visitor=visitor)
-        return pause
 
     def _run(self, run: Run) -> timedelta:
         if not run.may_begin():
@@ -106,12 +108,6 @@ class Runner:
             return AT_ONCE
         finally:
             unit.close()
-
-    def _run_together(self, batch: Batch, runs: Sequence[Run]) -> timedelta:
-        ready = [run for run in runs if run.may_begin()]
-        if ready:
-            batch.attempt(ready)
-        return AT_ONCE
 
     def _leave(self, runs: Sequence[Run], seconds: float, *, visitor: bool) -> None:
         lost = [run for run in runs if run.ending is None and not run.over]

@@ -10,7 +10,7 @@ import pytest
 
 from boxengine.adapters.memory.jobs import MemoryJobs, table
 from boxengine.domain.jobs import FINAL, AfterFailure, Due, JobBox, JobOutcome, Reaped, Succeeded, end_of_waiting
-from boxengine.engine.jobs.batch import Batch
+from boxengine.engine.jobs.batch import BatchRunner
 from boxengine.engine.jobs.handle import Job
 from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.reaper import Reaper
@@ -145,17 +145,17 @@ def the_reaper_is_slow(surgery: Surgery) -> None:
 
 @mutant
 def a_job_of_a_batch_ends_for_its_neighbour(surgery: Surgery) -> None:
-    original = Batch._answers
+    original = BatchRunner._answers
 
-    def answers(self: Batch, answers: object, runs: Sequence[Run]) -> Sequence[object]:
+    def answers(self: BatchRunner, answers: object, runs: Sequence[Run]) -> Sequence[object]:
         return list(reversed(original(self, answers, runs)))
 
-    surgery.setattr(Batch, "_answers", answers)
+    surgery.setattr(BatchRunner, "_answers", answers)
 
 
 @mutant
 def a_batch_succeeds_whatever_is_said_of_its_jobs(surgery: Surgery) -> None:
-    surgery.setattr(Batch, "_ending", lambda self, run, answer: Succeeded(result=run.job.id))
+    surgery.setattr(BatchRunner, "_ending", lambda self, run, answer: Succeeded(result=run.job.id))
 
 
 @mutant
