@@ -45,7 +45,7 @@ class Polled:
     partition: int
     _: KW_ONLY
     found: int
-    """How many due rows it found."""
+    """How many rows are due, or how many buckets writers have named."""
     pushed: int
     """How many jobs it queued."""
     seconds: float
@@ -53,14 +53,14 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class Throttled:
-    """One of the tactic's throttlers delayed, skipped or allowed a poll, or a middleware held it back."""
+    """One of the tactic's throttlers delayed or skipped a poll, or a middleware held it back."""
 
     box: Box
     partition: int
     _: KW_ONLY
     throttler: str
     status: str
-    """``throttle``, ``skip`` or ``noop``."""
+    """``throttle`` or ``skip``."""
     seconds: float
     held_back: str | None = None
     """Of a middleware: that it did not call on, in words."""

@@ -27,7 +27,7 @@ from boxengine.engine.polling.queue_lengths import QueueLengths
 from boxengine.engine.polling.schedule import NEVER, Schedule
 from boxengine.engine.polling.tactics import Tactic
 from boxengine.engine.polling.tasks import Announce, Check, Key, Look, Task
-from boxengine.engine.polling.throttlers import GO, Answer, Decision, Moment
+from boxengine.engine.polling.throttlers import Answer, Decision, Moment
 from boxengine.engine.running.outages import Outages
 from boxengine.engine.timing import TIMING, Timing
 from boxengine.errors import QueueUnavailable
@@ -174,8 +174,10 @@ class Poller:
         return again
 
     def _poll(self, task: Poll) -> Again:
-        decision = self._ask_tactic(task)
-        if decision is not GO:
+        objection = self._tactic.ask(self._moment(task))
+        if objection is not None:
+            throttler, decision = objection
+            self._tell_throttled(task, throttler, decision)
             return self._put_off(task, decision)
         if not self._leases.hold(task.box, task.partition):
             # The worker that holds the lease receives the same announcements.
@@ -218,9 +220,9 @@ class Poller:
 
     # ── postponing a poll ────────────────────────────────────────────────────────────────────────────
 
-    def _ask_tactic(self, task: Poll) -> Decision:
+    def _moment(self, task: Poll) -> Moment:
         prompted = task.prompted if isinstance(task, Look) else True
-        moment = Moment(
+        return Moment(
             box=task.box,
             prompted=prompted,
             now=self._clock.monotonic(),
@@ -228,12 +230,6 @@ class Poller:
             paused=self._pauses.paused,
             measure=self._lengths.recent if prompted else self._lengths.measure,
         )
-
-        def told(throttler: str, decision: Decision) -> None:
-            if decision.answer is not Answer.NOOP:
-                self._tell_throttled(task, throttler, decision)
-
-        return self._tactic.ask(moment, told=told)
 
     def _tell_throttled(self, task: Poll, throttler: str, decision: Decision, *, held_back: str | None = None) -> None:
         self._observer.see(

@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping
 from boxengine.domain.box import Box
 from boxengine.engine.polling.throttlers import (
     GO,
-    Answer,
     Decision,
     Moment,
     Pace,
@@ -47,14 +46,13 @@ class Tactic:
         """Whether a paused box is not polled at all."""
         return any(isinstance(throttler, PausedBox) for throttler in self._throttlers)
 
-    def ask(self, moment: Moment, *, told: Callable[[str, Decision], None]) -> Decision:
-        """The first objection, or GO; calls ``told`` with each throttler's name and decision."""
+    def ask(self, moment: Moment) -> tuple[str, Decision] | None:
+        """The first objection, with the name of the throttler that has it; None: nothing speaks against the poll."""
         for throttler in self._throttlers:
             decision = throttler(moment)
-            told(throttler.name, decision)
-            if decision.answer is not Answer.NOOP:
-                return decision
-        return GO
+            if decision is not GO:
+                return throttler.name, decision
+        return None
 
     def found_new_rows(self, box: Box) -> None:
         """A poll found new rows, so it does not count against the rate limit."""

@@ -6,7 +6,7 @@ import pytest
 
 from boxengine.domain.box import Box
 from boxengine.engine.polling.tactics import TACTICS, Tactic
-from boxengine.engine.polling.throttlers import GO, Answer, Decision, Moment, Pace
+from boxengine.engine.polling.throttlers import GO, Answer, Decision, Moment, Pace, Throttler
 from boxengine.ports import QueueState
 from tests.unit.engine.bench import make_box
 
@@ -31,10 +31,25 @@ def moment(
     )
 
 
+class Spy(Throttler):
+    def __init__(self, throttler: Throttler, order: list[str]) -> None:
+        self.name = throttler.name  # type: ignore[misc] # that of one class for each other
+        self._throttler = throttler
+        self._order = order
+
+    def __call__(self, moment: Moment) -> Decision:
+        self._order.append(self.name)
+        return self._throttler(moment)
+
+
 def asked(tactic: Tactic, at: Moment) -> tuple[Decision, list[str]]:
     """The decision, and who was asked, in order."""
     order: list[str] = []
-    decision = tactic.ask(at, told=lambda name, _decision: order.append(name))
+    objection = Tactic(tuple(Spy(each, order) for each in tactic._throttlers), unprompted=1.0).ask(at)
+    if objection is None:
+        return GO, order
+    name, decision = objection
+    assert name == order[-1]
     return decision, order
 
 
