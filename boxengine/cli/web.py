@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 PORT = 5580
 _PREFIX = re.compile(r"(/(?!\.\.?(/|$))[A-Za-z0-9._~-]+)+/?")
+PROXIES = "127.0.0.1,::1"
+"""Whom the console believes what X-Forwarded-For and X-Forwarded-Proto say, unless FORWARDED_ALLOW_IPS names others."""
 MEASURED_EVERY = 15.0
 """Seconds between two measurements of the oldest waits for the charts, even while nobody watches."""
 
@@ -55,9 +58,10 @@ def web(
 def _serve(boxes: Boxes, host: str, port: int, *, read_only: bool, root_path: str) -> None:
     try:
         import uvicorn  # noqa: PLC0415 - see Globals.boxes
+        from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware  # noqa: PLC0415
 
         from boxengine.web.console.application import build  # noqa: PLC0415
-        from boxengine.web.console.guard import LOOPBACK  # noqa: PLC0415
+        from boxengine.web.console.guard import LOOPBACK, Unmapped  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise BoxError(f"{error.name} is not installed: pip install 'boxengine[web]'") from error
 
@@ -81,7 +85,8 @@ def _serve(boxes: Boxes, host: str, port: int, *, read_only: bool, root_path: st
     # Event streams stay open as long as their tabs; a stop does not wait for them.
     server = uvicorn.Server(
         uvicorn.Config(
-            app,
+            Unmapped(ProxyHeadersMiddleware(cast("Any", app), os.environ.get("FORWARDED_ALLOW_IPS", PROXIES))),
+            proxy_headers=False,
             log_config=None,
             log_level="warning",  # that it has started is told already, without the colours that its log lines carry
             access_log=False,

@@ -39,8 +39,10 @@ def serving(project: Project, *options: str) -> Iterator[tuple[subprocess.Popen[
         process.wait()
 
 
-def answers(url: str, path: str = "/login", token: str | None = None) -> int:
-    request = urllib.request.Request(url + path, headers={"Authorization": f"Bearer {token}"} if token else {})
+def answers(url: str, path: str = "/login", token: str | None = None, **headers: str) -> int:
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    request = urllib.request.Request(url + path, headers=headers)
     try:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(request, timeout=10) as answer:
@@ -109,6 +111,22 @@ def test_on_all_addresses_it_answers_on_ipv4_and_ipv6(project: Project) -> None:
             eventually(partial(is_served, here))
         project.call("web", "--host", "0.0.0.0", "--port", port, expect=2)
         assert project.errors.startswith(f"boxengine: --port: cannot listen on 0.0.0.0:{port}")
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("here", ["127.0.0.1", "[::1]"])
+def test_on_all_addresses_it_believes_a_proxy_of_ipv4_and_of_ipv6(project: Project, here: str) -> None:
+    project.config.write_text(project.config.read_text() + f"console: {{operate_token: {TOKEN}}}\n")
+    with serving(project, "--host", "0.0.0.0") as (_, shown, _told):
+        url = f"http://{here}:{shown.rpartition(':')[2]}"
+        for number in range(21):
+            guess = answers(url, "/api/overview", f"guess {number}", **{"X-Forwarded-For": "192.0.2.1"})
+            assert guess == 401
+        assert answers(url, "/api/overview", TOKEN, **{"X-Forwarded-For": "192.0.2.1"}) == 401
+        assert answers(url, "/api/overview", TOKEN, **{"X-Forwarded-For": "192.0.2.2"}) == 200
+        login = urllib.request.Request(url + "/login", headers={"X-Forwarded-Proto": "https"})
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(login, timeout=10) as answer:
+            assert "; secure" in answer.headers["set-cookie"].lower()
 
 
 def test_a_port_that_is_taken_is_said_in_a_line(project: Project) -> None:

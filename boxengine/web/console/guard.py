@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
@@ -21,6 +21,7 @@ HEADERS: Mapping[str, str] = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_MAPPED = "::ffff:"
 
 
 class Guard:
@@ -52,6 +53,22 @@ class Guard:
             await PlainTextResponse(told, status_code=421)(scope, receive, guarded)
             return
         await self._app(scope, receive, guarded)
+
+
+class Unmapped:
+    """Outermost: calls a sender by its address of IPv4 where a socket for both kinds has it as ``::ffff:10.0.0.5``.
+
+    Otherwise a proxy would not be found among those that ``FORWARDED_ALLOW_IPS`` names.
+    """
+
+    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = scope.get("client")
+        if client and client[0].startswith(_MAPPED):
+            scope = {**scope, "client": (client[0].removeprefix(_MAPPED), client[1])}
+        await self._app(scope, receive, send)
 
 
 def _name(host: str) -> str:
