@@ -15,13 +15,14 @@ from boxengine.adapters.sql.log.partitions import partitions_of
 from boxengine.adapters.sql.log.readers import READERS, Readers
 from boxengine.adapters.sql.log.stage import Stage, stage_of
 from boxengine.adapters.sql.log.tables import LogTable, names_in, reflect_log
-from boxengine.adapters.sql.shape.tables import BoxTable
+from boxengine.adapters.sql.shape.tables import BoxTable, quoted
 from boxengine.domain.box import Storage
 from boxengine.errors import SchemaMismatch
 from boxengine.ports.people.checkup import Remark
 
 DEAD_SHARE = 0.5
 """The share of dead rows from which a table is reported."""
+ACCOUNT = "SELECT quote_ident(current_user)"
 FEW = 20_000
 """So many dead rows are no trouble, whatever their share."""
 _RISKY = {
@@ -64,7 +65,7 @@ class PostgresChecks(ServerChecks):
                 advice="Let database.url lead to the primary.",
             )
             return
-        account = self._one("SELECT quote_ident(current_user)")
+        account = self._one(ACCOUNT)
         yield Remark(
             area=AREA,
             text="Sessions of this account are read-only: a worker that uses it delivers nothing.",
@@ -120,6 +121,7 @@ class PostgresChecks(ServerChecks):
             )
 
     def privileges(self, table: BoxTable) -> Iterator[Remark]:
+        account = self._one(ACCOUNT)
         for name, shown, needed in self._needed(table):
             has = "SELECT has_table_privilege(to_regclass(:name), :privilege)"
             missing = [each for each in needed if not self._one(has, name=name, privilege=each)]
@@ -128,10 +130,10 @@ class PostgresChecks(ServerChecks):
                     area=AREA,
                     box=table.box.name,
                     text=f"This account may not {', '.join(missing)} on {shown}.",
-                    advice=f"As its owner: GRANT {', '.join(missing)} ON {name} TO {self._one('SELECT current_user')}",
+                    advice=f"As its owner: GRANT {', '.join(missing)} ON {name} TO {account}",
                 )
 
-        yield from self._partitions(table)
+        yield from self._partitions(table, account)
 
     def conversion(self, table: BoxTable) -> Iterator[Remark]:
         """Whether ``db convert`` was begun and not finished."""
@@ -149,7 +151,7 @@ class PostgresChecks(ServerChecks):
                 advice=ways,
             )
 
-    def _partitions(self, table: BoxTable) -> Iterator[Remark]:
+    def _partitions(self, table: BoxTable, account: str) -> Iterator[Remark]:
         """Whether this account may make and drop those of the log, as its worker has to."""
         log = self._log(table)
         found = None if log is None else partitions_of(self._connection, log.log)
@@ -158,8 +160,8 @@ class PostgresChecks(ServerChecks):
                 area=AREA,
                 box=table.box.name,
                 text=f"This account may not make and drop partitions of {names_in(table.box)[0]}: it does not own it.",
-                advice=f"GRANT {found.owner} TO {self._one('SELECT current_user')}, or run boxengine cleanup as {found.owner} "
-                "every few hours.",
+                advice=f"GRANT {quoted(self._connection.dialect, found.owner)} TO {account}, or run boxengine cleanup as "
+                f"{found.owner} every few hours.",
             )
 
     def _needed(self, table: BoxTable) -> Iterator[tuple[str, str, tuple[str, ...]]]:
