@@ -66,6 +66,20 @@ def test_doctor_names_each_of_the_workers_privileges_that_is_missing(shop: Shop)
                 owner.execute(text(f"GRANT INSERT ON {table} TO {worker.url.username}"))
 
 
+def test_doctor_names_each_table_whose_rows_row_level_security_may_hide(shop: Shop) -> None:
+    with account(shop, "worker", WORKER) as worker:
+        checkup = SqlJobCheckup(SqlJobs(worker, {shop.box.name: ReportJob}), {shop.box.name: ReportJob})
+        for ending in WORKER:
+            table = f"{shop.box.table}{ending}"
+            with shop.engine.begin() as owner:
+                owner.execute(text(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY"))
+            (remark,) = [remark for remark in checkup.remarks([shop.box]) if remark.is_finding]
+            assert remark.text.startswith(f"Row-level security may hide rows of {table} from this account")
+            with shop.engine.begin() as owner:
+                owner.execute(text(str(remark.advice).removeprefix("As its owner: ")))
+            assert not [remark for remark in checkup.remarks([shop.box]) if remark.is_finding]
+
+
 def test_the_applications_and_the_workers_privileges_are_enough(shop: Shop, tmp_path: Path) -> None:
     with account(shop, "app", APPLICATION) as application, account(shop, "worker", WORKER) as worker:
         with application.begin() as connection:

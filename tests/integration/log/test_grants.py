@@ -128,6 +128,27 @@ def test_doctor_names_each_of_the_workers_grants_that_is_missing(bench: Bench) -
             assert privileges_missing(worker) == []
 
 
+@pytest.mark.parametrize("table", WORKER)
+@pytest.mark.parametrize(
+    "policies", [(), ("FOR UPDATE USING (true)",), ("USING (event_name IS NULL)", "TO {other} USING (true)")]
+)
+def test_doctor_names_each_table_whose_rows_row_level_security_may_hide(
+    bench: Bench, table: str, policies: tuple[str, ...]
+) -> None:
+    if table.endswith("_positions"):
+        policies = tuple(each.replace("event_name IS NULL", "bucket = 0") for each in policies)
+    with account(bench, *GRANTS) as worker:
+        bench.run(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+        for number, policy in enumerate(policies):
+            bench.run(f"CREATE POLICY p{number} ON {table} {policy.format(other='pg_monitor')}")
+        (remark,) = findings(worker, "Row-level security")
+        assert f" of {table} " in remark.text
+        obey(bench, remark)
+        assert findings(worker, "Row-level security") == []
+        item = bench.commit()
+        assert worker.take() == [item]
+
+
 @pytest.mark.parametrize("privilege", ["UPDATE ON order_items_positions", "INSERT ON order_items"])
 def test_nothing_is_sent_by_an_account_that_could_not_record_it(bench: Bench, privilege: str) -> None:
     item = bench.commit()

@@ -8,6 +8,7 @@ from datetime import timedelta
 from sqlalchemy import func, select
 
 from boxengine.adapters.sql.connecting.errors import translated
+from boxengine.adapters.sql.dialects.row_security import hidden_rows
 from boxengine.adapters.sql.jobs import schema
 from boxengine.adapters.sql.jobs.inspection import SqlJobInspector
 from boxengine.adapters.sql.jobs.moments import ago
@@ -58,11 +59,12 @@ class SqlJobCheckup:
         return found
 
     def _denied(self, box: JobBox) -> list[Remark]:
-        """The worker's privileges that this account lacks."""
+        """The worker's privileges that this account lacks, and rows that may be hidden from it."""
         if self._jobs.engine.dialect.name != "postgresql":
             return []
-        found = []
+        found: list[Remark] = []
         with translated(self._jobs.engine), self._jobs.engine.connect() as connection:
+            account = str(connection.scalar(select(func.quote_ident(func.current_user()))))
             for _, table in schema.tables([box], self._models):
                 name = quoted(connection.dialect, table.schema or "", table.name)
                 has = [func.has_table_privilege(func.to_regclass(name), each) for each in _NEEDED]
@@ -71,10 +73,11 @@ class SqlJobCheckup:
                 ]
                 if missing:
                     what = ", ".join(missing)
-                    account = connection.scalar(select(func.quote_ident(func.current_user())))
                     advice = f"As its owner: GRANT {what} ON {name} TO {account}"
                     text = f"This account may not {what} on {table.fullname}."
                     found.append(Remark(area="jobs", box=box.name, text=text, advice=advice))
+                else:
+                    found += hidden_rows(connection, name, table.fullname, account=account, area="jobs", box=box.name)
         return found
 
     def _of(self, box: JobBox) -> list[Remark]:
