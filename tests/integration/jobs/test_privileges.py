@@ -66,6 +66,20 @@ def test_doctor_names_each_of_the_workers_privileges_that_is_missing(shop: Shop)
                 owner.execute(text(f"GRANT INSERT ON {table} TO {worker.url.username}"))
 
 
+def test_doctor_names_each_sequence_that_the_worker_may_not_draw_from(shop: Shop) -> None:
+    with account(shop, "worker", WORKER) as worker:
+        checkup = SqlJobCheckup(SqlJobs(worker, {shop.box.name: ReportJob}), {shop.box.name: ReportJob})
+        for ending in ("", "_events"):
+            sequence = f"{shop.box.table}{ending}_id_seq"
+            with shop.engine.begin() as owner:
+                owner.execute(text(f"REVOKE USAGE ON SEQUENCE {sequence} FROM {worker.url.username}"))
+            (remark,) = [remark for remark in checkup.remarks([shop.box]) if remark.is_finding]
+            assert remark.text == f"This account may not draw from {sequence}."
+            with shop.engine.begin() as owner:
+                owner.execute(text(str(remark.advice).removeprefix("As its owner: ")))
+            assert not [remark for remark in checkup.remarks([shop.box]) if remark.is_finding]
+
+
 def test_doctor_names_each_table_whose_rows_row_level_security_may_hide(shop: Shop) -> None:
     with account(shop, "worker", WORKER) as worker:
         checkup = SqlJobCheckup(SqlJobs(worker, {shop.box.name: ReportJob}), {shop.box.name: ReportJob})

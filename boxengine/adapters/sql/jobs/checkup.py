@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.dialects.row_security import hidden_rows
@@ -23,6 +23,12 @@ from boxengine.ports.people.checkup import Remark
 LONG = timedelta(minutes=1)
 COUNTED_TO = 10_000
 _NEEDED = ("SELECT", "INSERT", "UPDATE", "DELETE")
+_FORBIDDEN_SEQUENCES = text("""
+    SELECT CAST(CAST(s.oid AS regclass) AS text) FROM pg_depend AS d JOIN pg_class AS s ON s.oid = d.objid
+    WHERE d.refobjid = to_regclass(:name) AND d.deptype = 'a'
+    AND CASE s.relkind WHEN 'S' THEN NOT has_sequence_privilege(s.oid, 'USAGE, UPDATE') ELSE false END
+""")
+"""Of the columns that draw from a sequence by their default; an identity column needs no privilege."""
 
 
 class SqlJobCheckup:
@@ -54,8 +60,8 @@ class SqlJobCheckup:
                 # What the account may not read cannot be asked for.
                 found += self._denied(box) or self._of(box) or [_nothing(box)]
             except StoreConflict as error:
-                text = f"{box.name}: {no_answer(box.table, error)}."
-                found.append(Remark(area="jobs", box=box.name, text=text, advice=LOCKED))
+                told = f"{box.name}: {no_answer(box.table, error)}."
+                found.append(Remark(area="jobs", box=box.name, text=told, advice=LOCKED))
         return found
 
     def _denied(self, box: JobBox) -> list[Remark]:
@@ -74,25 +80,29 @@ class SqlJobCheckup:
                 if missing:
                     what = ", ".join(missing)
                     advice = f"As its owner: GRANT {what} ON {name} TO {account}"
-                    text = f"This account may not {what} on {table.fullname}."
-                    found.append(Remark(area="jobs", box=box.name, text=text, advice=advice))
-                else:
+                    told = f"This account may not {what} on {table.fullname}."
+                    found.append(Remark(area="jobs", box=box.name, text=told, advice=advice))
+                for sequence in connection.scalars(_FORBIDDEN_SEQUENCES, {"name": name}):
+                    advice = f"As its owner: GRANT USAGE ON SEQUENCE {sequence} TO {account}"
+                    told = f"This account may not draw from {sequence}."
+                    found.append(Remark(area="jobs", box=box.name, text=told, advice=advice))
+                if not missing:
                     found += hidden_rows(connection, name, table.fullname, account=account, area="jobs", box=box.name)
         return found
 
     def _of(self, box: JobBox) -> list[Remark]:
         found, silent = [], self._silent(box)
         if silent:
-            text = f"{box.name}: nobody took up {plural(silent, 'running job')} whose lease ended over a minute ago."
+            told = f"{box.name}: nobody took up {plural(silent, 'running job')} whose lease ended over a minute ago."
             found.append(
-                Remark(area="jobs", box=box.name, text=text, advice="Start a worker for the box: boxengine start.")
+                Remark(area="jobs", box=box.name, text=told, advice="Start a worker for the box: boxengine start.")
             )
         counts = SqlJobInspector(self._jobs).counts(box, limit=COUNTED_TO)
         waited = counts.waits or timedelta(0)
         if waited > LONG and not counts.taken.number:
-            text = f"{box.name}: jobs could have begun {waited.total_seconds():,.0f} s ago, and none runs."
+            told = f"{box.name}: jobs could have begun {waited.total_seconds():,.0f} s ago, and none runs."
             advice = "Start a worker for the box: boxengine start. If it is paused: boxengine resume."
-            found.append(Remark(area="jobs", box=box.name, text=text, advice=advice))
+            found.append(Remark(area="jobs", box=box.name, text=told, advice=advice))
         return found
 
     def _silent(self, box: JobBox) -> int:
