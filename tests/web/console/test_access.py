@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
+import hmac
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -216,6 +218,21 @@ def test_a_session_does_not_outlive_the_tokens(secret: str | None) -> None:
     assert who(access("a", "b")) == Who("Zoë", Role.OPERATE), "all processes with one configuration share it"
     for operate, read in [("new", "b"), ("a", "new"), ("a", None), (None, "b"), (None, "a"), ("b", "a"), ("ab", None)]:
         assert who(access(operate, read)) is None, (operate, read)
+
+
+def test_whoever_tries_tokens_on_a_cookie_works_long_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = []
+
+    def slow(_digest: str, _password: bytes, _salt: bytes, count: int) -> bytes:
+        rounds.append(count)
+        return b"the key"
+
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", slow)
+    answer, access = Response(), Access(authentication="token", operate_token="a token that no other test has")
+    access.remember(answer, asked(), asyncio.run(access.visit(asked())))
+    body, _, signature = answer.headers["set-cookie"].partition(";")[0].partition("=")[2].strip('"').rpartition(".")
+    assert signature == hmac.new(b"the key", f"session\0{body}".encode(), hashlib.sha256).hexdigest()
+    assert [count >= 100_000 for count in rounds] == [True]
 
 
 def test_without_secret_and_tokens_each_process_has_a_key_of_its_own() -> None:
