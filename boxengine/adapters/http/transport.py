@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from datetime import UTC, datetime
 from functools import partial
@@ -329,13 +329,29 @@ class _Threads:
         self._lock = Lock()
         self._pool: ThreadPoolExecutor | None = None
 
-    def each(self, deliver: Callable[[Sequence[int]], None], keys: Iterable[Sequence[int]]) -> None:
+    def each(self, deliver: Callable[[Sequence[int]], None], keys: Collection[Sequence[int]]) -> None:
         """Calls it for each, and waits."""
+        waiting = iter(list(keys))  # the threads share it: each takes the next key
+
+        def work() -> None:
+            for indexes in waiting:
+                deliver(indexes)
+
+        at_work: list[Future[None]] = []
+        try:
+            while len(at_work) < min(self._number, len(keys)):
+                at_work.append(self._started().submit(work))
+        except RuntimeError:
+            # Python's pools take no more work once the main thread has ended, and the system may refuse a thread.
+            work()
+        for each in at_work:
+            each.result()
+
+    def _started(self) -> ThreadPoolExecutor:
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._number, thread_name_prefix="boxengine-http")
-            pool = self._pool
-        list(pool.map(deliver, keys))
+            return self._pool
 
     def close(self) -> None:
         """Waits for those at work."""

@@ -3,6 +3,7 @@ import hashlib
 import hmac
 import json
 import socket
+import subprocess
 import sys
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator
@@ -164,6 +165,44 @@ def test_a_batch_is_sent_concurrently(make: Make, hook: Receiver) -> None:
 
     hook.reply = reply
     assert make(concurrency=4).call_batch([make_item(number) for number in range(1, 9)]) == [None] * 8
+
+
+AFTER_THE_MAIN_THREAD = """
+import sys, threading
+from boxengine.adapters.http.transport import HttpTransport
+from tests.unit.transports.items import make_item
+
+def go_on():
+    threading.main_thread().join()
+    transport = HttpTransport(url=sys.argv[1], allow_private=True)
+    print(transport.call_batch([make_item(number) for number in range(1, 5)]))
+
+threading.Thread(target=go_on).start()
+"""
+
+
+def test_a_batch_is_sent_after_the_main_thread_has_ended(hook: Receiver) -> None:
+    command = [sys.executable, "-c", AFTER_THE_MAIN_THREAD, hook.url]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert said.stdout == "[None, None, None, None]\n", said.stderr
+    assert len(hook.requests) == 4
+
+
+@pytest.mark.parametrize("granted", [0, 1])
+def test_a_batch_for_which_the_system_has_no_threads_is_sent_with_those_there_are(
+    make: Make, hook: Receiver, monkeypatch: pytest.MonkeyPatch, granted: int
+) -> None:
+    start, left = Thread.start, iter(range(granted))
+
+    def refused(thread: Thread) -> None:
+        if thread.name.startswith("boxengine-http") and next(left, None) is None:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(Thread, "start", refused)
+    items = [make_item(number) for number in range(1, 9)]
+    assert make().call_batch(items) == [None] * 8
+    assert len(hook.requests) == 8
 
 
 def test_items_of_one_key_arrive_one_after_the_other_and_stop_at_the_first_failure(make: Make, hook: Receiver) -> None:
