@@ -294,6 +294,16 @@ def _pools() -> tuple[Any, Any]:
             except (OSError, exceptions.HTTPError, CertificateError) as error:
                 raise NotConnected(f"TLS: {error}") from error
 
+        def _make_request(self, conn: Any, *arguments: Any, **options: Any) -> Any:
+            kept = not conn.is_closed
+            try:
+                return super()._make_request(conn, *arguments, **options)
+            except ssl.SSLError as error:
+                # In TLS 1.3 a receiver that wants a certificate refuses only after the client's side of the handshake.
+                if kept or "ALERT" not in (error.reason or ""):
+                    raise
+                raise NotConnected(f"TLS: {error}") from error
+
     return PlainPool, TlsPool
 
 

@@ -154,6 +154,24 @@ def test_a_certificate_for_another_name_costs_no_attempt(
         assert make(port)(make_item(), b"") is None
 
 
+def test_a_receiver_that_wants_a_certificate_of_ours_costs_no_attempt(
+    make: Callable[..., HttpTransport], trusted: Certificate
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(trusted.certificate, trusted.key)
+    context.verify_mode = ssl.CERT_REQUIRED
+
+    def refuse(client: socket.socket) -> None:
+        with suppress(ssl.SSLError):
+            context.wrap_socket(client.dup(), server_side=True)
+        client.recv(65_536)  # open until the client has read why
+
+    with server(refuse) as port:
+        said = outage(make(port)(make_item(), b""))
+    assert said.startswith(f"http: nothing was sent to 127.0.0.1: no connection to port {port}: TLS: ")
+    assert "CERTIFICATE_REQUIRED" in said
+
+
 @pytest.mark.usefixtures("two_addresses")
 def test_the_next_address_is_tried_if_tls_takes_too_long_at_the_first(
     make: Callable[..., HttpTransport], trusted: Certificate
