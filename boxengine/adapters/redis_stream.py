@@ -11,9 +11,12 @@ from typing import Any, NamedTuple
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import (
+    AskError,
     ClusterDownError,
     DataError,
     ExecAbortError,
+    MovedError,
+    NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
@@ -38,7 +41,9 @@ TIMEOUT = 10.0
 """Seconds."""
 Result = Failure | Unavailable | None
 
-_OF_THE_SERVER = (ReadOnlyError, OutOfMemoryError, ClusterDownError, TryAgainError, ExecAbortError)
+_ELSEWHERE = (ReadOnlyError, MovedError)
+"""Refusals of a server whose place another one has taken over."""
+_OF_THE_SERVER = (*_ELSEWHERE, AskError, OutOfMemoryError, ClusterDownError, TryAgainError, ExecAbortError)
 """Refusals that say nothing about the entry, by redis-py's classes: MASTERDOWN is a CLUSTERDOWN there, LOADING an outage."""
 _CODES_OF_THE_SERVER = frozenset({"BUSY", "MISCONF", "NOREPLICAS"})
 """More of them, which have no class."""
@@ -112,8 +117,8 @@ class RedisStreamTransport:
         for index, answer in answers.items():
             if isinstance(answer, Exception):
                 reason = f"redis_stream: {type(answer).__name__}: {answer}"
-                results[index] = Unavailable(reason) if _is_of_the_server(answer) else Failure(reason)
-        if any(isinstance(answer, ReadOnlyError) for answer in answers.values()):
+                results[index] = Unavailable(reason) if self._stops_all(answer) else Failure(reason)
+        if any(isinstance(answer, _ELSEWHERE) for answer in answers.values()):
             # After a failover, the name leads to another server; a kept connection never would.
             self._redis.connection_pool.disconnect(inuse_connections=False)
         return results
@@ -121,6 +126,10 @@ class RedisStreamTransport:
     def close(self) -> None:
         """Closes idle connections; a later delivery opens new ones."""
         self._redis.close()
+
+    def _stops_all(self, answer: Exception) -> bool:
+        """Whether the answer says nothing about the entry: any other would have met it."""
+        return _is_of_the_server(answer) or (self._stream.constant is not None and _is_of_the_stream(answer))
 
     def _entry(self, item: Item) -> tuple[str, dict[Any, Any]]:
         name = self._stream(item)
@@ -228,3 +237,8 @@ def _client(url: str, timeout: float) -> Redis:
 def _is_of_the_server(answer: Exception) -> bool:
     """Whether the server takes no entries at the moment, whatever is in them."""
     return isinstance(answer, _OF_THE_SERVER) or str(answer).partition(" ")[0] in _CODES_OF_THE_SERVER
+
+
+def _is_of_the_stream(answer: Exception) -> bool:
+    """Whether the account may not write to the stream, or the name is not that of a stream."""
+    return isinstance(answer, NoPermissionError) or str(answer).startswith("WRONGTYPE ")

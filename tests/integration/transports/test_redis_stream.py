@@ -4,6 +4,7 @@ import socket
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,59 @@ def test_a_cluster_without_the_slot_costs_no_attempt(make: Make, tmp_path: Path)
         [result] = make(url=node.url()).call_batch([make_item()])
     assert isinstance(result, Unavailable)
     assert "ClusterDownError" in str(result)
+
+
+def test_a_node_whose_slots_another_one_has_taken_over_costs_no_attempt(make: Make, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        nodes = [
+            stack.enter_context(EmbeddedValkey(tmp_path / name, durable=False, settings=of_a_cluster()))
+            for name in "ab"
+        ]
+        first, second = (stack.enter_context(Redis.from_url(node.url())) for node in nodes)
+        transport = make(url=nodes[0].url())
+        first.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        eventually(lambda: transport.call_batch([make_item(1)]) == [None])
+        bus = second.config_get("cluster-port")["cluster-port"]
+        first.execute_command("CLUSTER", "MEET", "127.0.0.1", nodes[1].port, bus)
+        other = second.execute_command("CLUSTER", "MYID").decode()
+        eventually(lambda: other in str(first.execute_command("CLUSTER", "NODES")))
+        slot = first.execute_command("CLUSTER", "KEYSLOT", "orders")
+        first.delete("orders")
+        first.execute_command("CLUSTER", "SETSLOT", slot, "NODE", other)
+        results = transport.call_batch([make_item(2, event_key="one"), make_item(3, event_key="one")])
+        connected = first.client_list(_type="normal")
+    assert [type(result) for result in results] == [Unavailable, Unavailable]
+    assert "MovedError" in str(results[0])
+    assert len(connected) == 1, "the name may lead to another server by now"
+
+
+def of_a_cluster() -> dict[str, str]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return {"cluster-enabled": "yes", "cluster-port": str(free.getsockname()[1])}
+
+
+def withdraw_the_right_to_the_stream(redis: Redis) -> None:
+    redis.acl_setuser("default", enabled=True, nopass=True, reset_keys=True, keys=["other*"], commands=["+@all"])
+
+
+@pytest.mark.parametrize(
+    ("befall", "words"),
+    [
+        (withdraw_the_right_to_the_stream, "NoPermissionError"),
+        (lambda redis: redis.set("orders", "text"), "WRONGTYPE"),
+    ],
+    ids=["NOPERM", "WRONGTYPE"],
+)
+def test_what_every_entry_of_the_only_stream_would_meet_costs_no_attempt(
+    make: Make, own_redis: EmbeddedValkey, befall: Callable[[Redis], object], words: str
+) -> None:
+    with Redis.from_url(own_redis.url()) as client:
+        befall(client)
+    items = [make_item(number, event_key="one", options={"to": "orders"}) for number in (1, 2)]
+    results = make(url=own_redis.url()).call_batch(items)
+    assert [type(result) for result in results] == [Unavailable, Unavailable]
+    assert words in str(results[0])
+    assert isinstance(make(url=own_redis.url(), stream="{options.to}").call_batch(items)[0], Failure)
 
 
 def test_a_server_that_cannot_save_costs_no_attempt(make: Make, own_redis: EmbeddedValkey) -> None:
