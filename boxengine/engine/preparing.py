@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Any
@@ -186,11 +186,14 @@ class Preparation:
 def _is_no_name(given: object) -> bool:
     """Whether it is of a kind whose text names nothing: ``True``, ``b'42'``, ``Order(id=1)``, ``<Order object at 0x7f>``.
 
-    What a dataclass says of itself changes with its fields, so its items would not stay in order.
+    What an object shows to programmers changes with its fields, so its items would not stay in order. Pydantic's models have no
+    other text.
     """
-    if type(given) in _NAMES:
+    kind = type(given)
+    if kind in _NAMES:
         return False
     if isinstance(given, bool | bytes | bytearray | memoryview | Mapping | list | AbstractSet) or unfinished(given):
         return True
-    kind = type(given)
-    return kind.__str__ is object.__str__ and (kind.__repr__ is object.__repr__ or is_dataclass(kind))
+    if isinstance(given, int | float) or kind is tuple:
+        return False  # their only text is the one for programmers, too
+    return kind.__str__ is object.__str__ or getattr(kind.__str__, "__module__", None) == "pydantic.main"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from enum import Enum
 from typing import Any
 from uuid import UUID
 
 import pytest
+from pydantic import BaseModel, RootModel
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.domain.box import Storage
@@ -191,6 +192,11 @@ class Ulid(Order):
         return "01J0000000"
 
 
+class Slug(RootModel[str]):
+    def __str__(self) -> str:
+        return self.root
+
+
 @dataclass
 class Paid:
     """Its text has all fields."""
@@ -199,9 +205,22 @@ class Paid:
     paid: bool = False
 
 
+class Row(Order):
+    """As SQLAlchemy's tutorial writes its models."""
+
+    def __repr__(self) -> str:
+        return "Row(id=1, paid=False)"
+
+
+class Invoice(BaseModel):
+    """Its text has all fields, too, which is Pydantic's."""
+
+    id: int = 1
+
+
 @pytest.mark.parametrize(
     "given",
-    [True, b"42", bytearray(b"42"), ["a"], {"a": 1}, {1}, Order(), Paid(1)],
+    [True, b"42", bytearray(b"42"), ["a"], {"a": 1}, {1}, Order(), Order, Order().__init__, Paid(1), Row(), Invoice()],
     ids=lambda each: type(each).__name__,
 )
 @pytest.mark.parametrize("name", ["event_key", "event_name", "dedup_key"])
@@ -220,7 +239,7 @@ def test_names_are_stored_as_text(name: str, given: Any) -> None:
     assert desk.table.rows[0][name] == str(given)
 
 
-@pytest.mark.parametrize("given", [Ulid(), 1.5], ids=str)
+@pytest.mark.parametrize("given", [Ulid(), Slug("a-bicycle"), 1.5, date(2026, 1, 31), ("a", 1)], ids=str)
 def test_an_event_key_may_be_an_object_with_a_text_of_its_own(given: object) -> None:
     desk = Desk()
     desk.creator.create(None, attributes(event_key=given))
