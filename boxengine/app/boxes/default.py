@@ -26,25 +26,28 @@ class _Default:
 
     def __init__(self) -> None:
         self._boxes: Boxes | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        """May be taken again by the thread that has it: a module that it imports meanwhile may choose a configuration."""
 
     def get(self) -> Boxes:
+        boxes = self._boxes
+        if boxes is not None:
+            return boxes  # without the lock, which a thread of the parent would have held at a fork
         with self._lock:
-            if self._boxes is None:
-                self._boxes = load()
-            return self._boxes
+            return self._boxes or self.offer(load())
 
     def set(self, boxes: Boxes) -> None:
         with self._lock:
             self._boxes = boxes
 
-    def offer(self, boxes: Boxes) -> None:
+    def offer(self, boxes: Boxes) -> Boxes:
         with self._lock:
             self._boxes = self._boxes or boxes
+            return self._boxes
 
     def stand_in(self) -> Boxes | None:
-        with self._lock:
-            return self._boxes if self._boxes is not None and self._boxes.stand_in else None
+        boxes = self._boxes
+        return boxes if boxes is not None and boxes.stand_in else None
 
     def swap(self, boxes: Boxes | None) -> Boxes | None:
         """Replaces the configuration, or clears it with None, and returns the previous one."""
