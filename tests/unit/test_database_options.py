@@ -6,11 +6,13 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from pymysql._auth import sha2_rsa_encrypt
 from sqlalchemy import Engine
 
 from boxengine.adapters.sql.connecting import engine as connecting
 from boxengine.adapters.sql.waking.listen import PostgresWakeups
 from boxengine.app.servers.database import connect_store
+from boxengine.errors import BoxError
 from boxengine.settings import Settings
 from boxengine.settings.schema import DatabaseSettings
 
@@ -60,6 +62,21 @@ def test_the_driver_gets_text_in_utf8_whatever_the_url_says() -> None:
 def test_what_the_url_says_wins_on_mysql(option: str) -> None:
     options = asked(connecting.connect(f"{MYSQL}?{option}=300", connections=1))
     assert options == asked(connecting.connect(MYSQL, connections=1)) | {option: 300}
+
+
+def test_a_package_that_pymysql_lacks_to_authenticate_with_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As caching_sha2_password, with which MySQL 8 makes its accounts, does without TLS."""
+    monkeypatch.setattr("pymysql._auth._have_cryptography", False)
+    engine = connecting.connect(MYSQL, connections=1)
+
+    def authenticate(*_arguments: object, **_options: object) -> None:
+        sha2_rsa_encrypt(b"secret", b"salt", b"key")
+
+    with (
+        patch.object(engine.dialect, "connect", authenticate),
+        pytest.raises(BoxError, match=r"^database\.url: 'cryptography' package is required .*; install it .* TLS"),
+    ):
+        engine.connect()
 
 
 def test_the_listener_keeps_its_connection_alive_as_the_url_says() -> None:

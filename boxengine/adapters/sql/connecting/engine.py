@@ -102,9 +102,11 @@ def connect(
 
 
 def _connected(dialect: Any, _record: object, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """Connects. What PyMySQL raises over its options, before it looks for the server, is no error of its own kind."""
+    """Connects. What PyMySQL raises over its options, or over a package that it lacks, is no error of its own kind."""
     try:
         return dialect.connect(*arguments, **options)
+    except RuntimeError as error:
+        raise BoxError(f"database.url: {error}; {_NEEDS_A_PACKAGE}") from error
     except (TypeError, ValueError, OSError) as error:
         # An error about one of the files that TLS needs does not say which.
         tls = options.get("ssl") if isinstance(error, OSError) else None
@@ -296,6 +298,8 @@ def _complete_session(connection: Any, _record: object, *, theirs: str, ours: Ma
 
 
 _INIT = "init_command"
+_NEEDS_A_PACKAGE = "install it where boxengine runs; for caching_sha2_password, which accounts of MySQL 8 use, TLS will do in its place"
+"""What to do where PyMySQL lacks one for the way in which an account authenticates."""
 _OF_POSTGRESQL = {
     "application_name": "boxengine",
     "connect_timeout": CONNECT_TIMEOUT,
