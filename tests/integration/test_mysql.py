@@ -67,3 +67,18 @@ def test_the_printed_ddl_makes_what_the_check_wants(make_rig: MakeRig, order: bo
     assert schema.check(rig.engine, [rig.box()]) == []
     assert schema.create(rig.engine, [rig.box()]) == []
     assert schema.create(rig.engine, [rig.box()]) == []
+
+
+def test_a_table_without_transactions_is_an_error(make_rig: MakeRig) -> None:
+    """As ``db create`` makes it where somebody has changed the server's default engine."""
+    rig = make_rig(box={"sequence": True})
+    rig.execute(f"ALTER TABLE {rig.box().table} ENGINE = Aria")
+    rig.execute(f"ALTER TABLE {rig.box().table}_seqs ENGINE = Aria")
+    found = {finding.message.partition(",")[0]: finding.severity for finding in schema.check(rig.engine, [rig.box()])}
+    assert found == {
+        "table order_outbox_items has the storage engine Aria": "error",
+        "table order_outbox_items_seqs has the storage engine Aria": "error",
+    }
+    rig.execute(f"ALTER TABLE {rig.box().table} ENGINE = InnoDB")
+    rig.execute(f"ALTER TABLE {rig.box().table}_seqs ENGINE = InnoDB")
+    assert schema.check(rig.engine, [rig.box()]) == []

@@ -96,3 +96,13 @@ def test_what_a_broken_off_index_left_behind_is_made_anew(postgres_url: str) -> 
         assert plan(engine) == []
     finally:
         engine.dispose()
+
+
+def test_a_table_without_transactions_is_an_error(mysql_url: str) -> None:
+    engine = sa.create_engine(mysql_url)
+    schema.create(engine, [BOX], {})
+    run(engine, "ALTER TABLE report_jobs_events ENGINE = Aria")
+    (finding,) = schema.check(engine, [BOX], {})
+    assert finding.severity == "error"
+    assert finding.message.startswith("table report_jobs_events has the storage engine Aria, without transactions")
+    engine.dispose()

@@ -13,7 +13,7 @@ from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.jobs.models import schedule_table
 from boxengine.adapters.sql.jobs.rows import JobRows
 from boxengine.adapters.sql.making.planning import is_set
-from boxengine.adapters.sql.making.schema import ADDED_BY_UPGRADE, Finding, unless_locked
+from boxengine.adapters.sql.making.schema import ADDED_BY_UPGRADE, Finding, check_engines, unless_locked
 from boxengine.adapters.sql.shape.tables import for_driver, quoted, unescaped
 from boxengine.domain.jobs import JobBox
 
@@ -85,6 +85,7 @@ def _check(engine: Engine, box: JobBox, models: Models) -> list[Finding]:
             if not present.has_table(table.name, schema=table.schema):
                 findings.append(Finding(box.name, "error", f"table {table.fullname} does not exist: db create"))
                 continue
+            findings += check_engines(connection, box, [table.name], table.schema)
             columns = {column["name"] for column in present.get_columns(table.name, schema=table.schema)}
             indexes = {unescaped(index["name"] or "") for index in present.get_indexes(table.name, schema=table.schema)}
             missing = sorted({column.name for column in table.columns} - columns)

@@ -16,6 +16,10 @@ from boxengine.adapters.sql.shape.tables import quoted, unescaped
 from boxengine.errors import StoreConflict
 
 LOCKED = "End the transaction that has locked it, or wait until it is over."
+_ENGINE = text(
+    "SELECT t.engine FROM information_schema.tables AS t JOIN information_schema.engines AS e ON e.engine = t.engine "
+    "WHERE t.table_schema = COALESCE(:schema, DATABASE()) AND t.table_name = :name AND COALESCE(e.transactions, 'NO') <> 'YES'"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,14 @@ def at_table(engine: Engine, name: str) -> Iterator[None]:
 def no_answer(table: str, reason: object) -> str:
     """What a person reads of a table that somebody has locked; ``LOCKED`` is what to do."""
     return f"table {table} does not answer: {reason}"
+
+
+def engine_without_transactions(connection: Connection, table: str, schema: str | None) -> str | None:
+    """The storage engine of a table on MySQL or MariaDB whose writes no rollback takes back; None for every other table."""
+    if connection.dialect.name not in ("mysql", "mariadb"):
+        return None
+    found: str | None = connection.execute(_ENGINE, {"schema": schema, "name": table}).scalar()
+    return found
 
 
 def is_set(connection: Connection, table: Table, statement: str) -> bool:

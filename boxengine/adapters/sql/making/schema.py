@@ -16,7 +16,13 @@ from boxengine.adapters.sql.log import parts as log_parts
 from boxengine.adapters.sql.log import tables as logs
 from boxengine.adapters.sql.log.foreign import STILL_ARRIVING
 from boxengine.adapters.sql.log.partitions import partitions_of
-from boxengine.adapters.sql.making.planning import LOCKED, at_table, is_set, no_answer
+from boxengine.adapters.sql.making.planning import (
+    LOCKED,
+    at_table,
+    engine_without_transactions,
+    is_set,
+    no_answer,
+)
 from boxengine.adapters.sql.shape.index_names import index_name
 from boxengine.adapters.sql.shape.models import box_table, storage_settings
 from boxengine.adapters.sql.shape.tables import (
@@ -160,6 +166,7 @@ def _check_box(connection: Connection, present: Inspector, table: Table, box: Bo
         return
     contradictions = list(_check_configuration(found))
     yield from contradictions
+    yield from check_engines(connection, box, [table.name, counters_of(table.name)], table.schema)
     yield from _check_columns(found)
     if box.storage is Storage.LOG:
         # That the items are in the other storage is said once.
@@ -169,6 +176,21 @@ def _check_box(connection: Connection, present: Inspector, table: Table, box: Bo
         message = f"table {box.table} has no {lack}, which its sequence needs: no item can be created; db create"
         yield Finding(box.name, "error", message)
     yield from _check_indexes(present, table, found)
+
+
+def check_engines(
+    connection: Connection, box: Box | JobBox, tables: Iterable[str], schema: str | None
+) -> Iterator[Finding]:
+    """Those of the tables, as far as they are there, that MySQL or MariaDB keeps without transactions."""
+    for table in tables:
+        engine = engine_without_transactions(connection, table, schema)
+        if engine is not None:
+            name = f"{schema}.{table}" if schema else table
+            told = (
+                f"table {name} has the storage engine {engine}, without transactions: items are delivered though their "
+                f"transaction was rolled back; ALTER TABLE {name} ENGINE = InnoDB"
+            )
+            yield Finding(box.name, "error", told, "New tables get it from the server's default_storage_engine.")
 
 
 def _check_configuration(found: BoxTable) -> Iterator[Finding]:
