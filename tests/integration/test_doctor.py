@@ -139,6 +139,14 @@ def test_an_account_whose_sessions_are_read_only_is_found_first(postgres_url: st
     harness.close()
 
 
+@pytest.mark.parametrize(("mode", "told"), [("", True), ("ANSI_QUOTES", True), ("TRADITIONAL", False)])
+def test_a_database_that_cuts_values_off_is_found(mysql_url: str, mode: str, told: bool) -> None:
+    engine = connect(f"{mysql_url}?init_command=SET SESSION sql_mode = '{mode}'", connections=1)
+    remarks = found(SqlCheckup(SqlStore(engine), now=now))
+    assert any("sql_mode is not strict" in remark.text for remark in remarks) is told
+    engine.dispose()
+
+
 def test_a_redis_that_takes_no_writes_is_found_and_alarms(own_redis: EmbeddedValkey) -> None:
     client = connect_redis(own_redis.url())
     client.replicaof("127.0.0.1", "9")

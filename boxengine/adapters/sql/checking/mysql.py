@@ -28,6 +28,12 @@ class MySqlChecks(ServerChecks):
                 text="innodb_flush_log_at_trx_commit is not 1: committed items may be lost when the machine stops.",
                 advice="Set it to 1 where items must not be lost.",
             )
+        if "STRICT_" not in self._connection.execute(text("SELECT @@SESSION.sql_mode")).scalar_one():
+            yield Remark(
+                area=AREA,
+                text="sql_mode is not strict: a payload or key that does not fit its column is cut off or altered, not refused.",
+                advice="Add STRICT_TRANS_TABLES to the server's sql_mode.",
+            )
 
     def transactions(self, longer_than: timedelta) -> Iterator[Remark]:
         # The server reports a transaction's start in its own zone, whatever the session's zone is.
