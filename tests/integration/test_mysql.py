@@ -7,7 +7,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy.orm import DeclarativeBase
 
+from boxengine import OutboxItem
 from boxengine.adapters.redis.wakeups import RedisWakeups
 from boxengine.adapters.sql.making import schema
 from boxengine.app.servers.connected import connect as connect_servers
@@ -82,3 +84,18 @@ def test_a_table_without_transactions_is_an_error(make_rig: MakeRig) -> None:
     rig.execute(f"ALTER TABLE {rig.box().table} ENGINE = InnoDB")
     rig.execute(f"ALTER TABLE {rig.box().table}_seqs ENGINE = InnoDB")
     assert schema.check(rig.engine, [rig.box()]) == []
+
+
+def test_a_partitioned_table_of_the_applications_own_can_be_created_and_delivered_from(make_rig: MakeRig) -> None:
+    class Own(DeclarativeBase):
+        pass
+
+    class Parted(OutboxItem, Own):
+        __tablename__ = "order_outbox_items"
+        __table_args__ = ({"mysql_partition_by": "HASH (id)", "mysql_partitions": "4"},)
+
+    rig = make_rig(tables=False)
+    assert schema.create(rig.engine, [rig.box()], [Parted]) == [rig.box().table]
+    rig.carry(Receiver())
+    created = rig.create("a", "b", "a")
+    assert sorted(rig.deliver(3).delivered) == created

@@ -143,7 +143,7 @@ def indexes_beside(arguments: Iterable[object], options: Mapping[str, Any], inde
     """
     named = {each.name for each in arguments if isinstance(each, Index)}
     # A unique index of a partitioned table has to hold the columns of the partitions, which boxengine does not know.
-    partitioned = bool(options.get("postgresql_partition_by"))
+    partitioned = any(options.get(f"{dialect}_partition_by") for dialect in ("postgresql", *_LEADING_STATUS))
     return [each for each in indexes if each.name not in named and not (partitioned and each.unique)]
 
 
