@@ -99,3 +99,16 @@ def test_a_partitioned_table_of_the_applications_own_can_be_created_and_delivere
     rig.carry(Receiver())
     created = rig.create("a", "b", "a")
     assert sorted(rig.deliver(3).delivered) == created
+
+
+def test_moments_that_depend_on_the_sessions_zone_are_found(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    rig.execute(
+        f"ALTER TABLE {rig.box().table} MODIFY created_at timestamp NOT NULL DEFAULT current_timestamp, "
+        "MODIFY available_at timestamp(6) NULL"
+    )
+    (finding,) = schema.check(rig.engine, [rig.box()])
+    assert finding.severity == "warning"
+    assert "of the type timestamp (available_at, created_at)" in finding.message
+    rig.execute(f"ALTER TABLE {rig.box().table} MODIFY created_at datetime NOT NULL, MODIFY available_at datetime(6)")
+    assert schema.check(rig.engine, [rig.box()]) == []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Inspector, MetaData, Table, create_mock_engine, inspect
+from sqlalchemy import TIMESTAMP, Connection, Engine, Inspector, MetaData, Table, create_mock_engine, inspect
 from sqlalchemy.engine.interfaces import Dialect
 
 from boxengine.adapters.sql.connecting.errors import translated
@@ -43,6 +43,7 @@ MADE_BY_CREATE = "boxengine db create makes it."
 ADDED_BY_UPGRADE = "boxengine db upgrade adds it."
 _NO_DELIVERY = "Until then, workers deliver nothing of this box."
 _IDENTIFY = "As its owner: ALTER TABLE {} REPLICA IDENTITY FULL."
+_MOMENTS = ("available_at", "created_at", "processed_at", "updated_at")
 _ONE_KEPT = "A worker that starts keeps the right one, as does boxengine db reposition."
 
 
@@ -168,6 +169,7 @@ def _check_box(connection: Connection, present: Inspector, table: Table, box: Bo
     yield from contradictions
     yield from check_engines(connection, box, [table.name, counters_of(table.name)], table.schema)
     yield from _check_columns(found)
+    yield from _check_moments(present, table, box)
     if box.storage is Storage.LOG:
         # That the items are in the other storage is said once.
         yield from (each for each in _check_log(connection, found) if each not in contradictions)
@@ -212,6 +214,19 @@ def _check_columns(found: BoxTable) -> Iterator[Finding]:
             "replaced in the reasons of failures, and keys and options that hold them are refused"
         )
         yield Finding(box.name, "warning", message, "Convert the table to utf8mb4.")
+
+
+def _check_moments(present: Inspector, table: Table, box: Box) -> Iterator[Finding]:
+    if present.dialect.name == "postgresql":
+        return
+    columns = {column["name"]: column["type"] for column in present.get_columns(table.name, schema=table.schema)}
+    names = [name for name in _MOMENTS if isinstance(columns.get(name), TIMESTAMP)]
+    if names:
+        told = (
+            f"table {box.table} has columns of the type timestamp ({', '.join(names)}): their moments depend on each session's "
+            "time zone, and are hours off where sessions have different ones; make them datetime(6)"
+        )
+        yield Finding(box.name, "warning", told, "Change the type in a session that has the workers' time zone.")
 
 
 def _check_indexes(present: Inspector, table: Table, found: BoxTable) -> Iterator[Finding]:
