@@ -31,7 +31,7 @@ from boxengine.engine.observation import NullObserver
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.running.outages import Outages
-from boxengine.errors import Unavailable
+from boxengine.errors import QueueUnavailable, Unavailable
 from boxengine.ports.events import Event, OutageEnded
 from tests.unit.engine.bench import make_box, usual
 
@@ -132,6 +132,27 @@ def test_a_thread_without_work_ends_the_wait_for_locked_rows_that_nobody_meets_a
         shop.clock.advance(timedelta(seconds=seconds))
         shop.processor.turn()
         assert shop.recovered == recovered
+
+
+def test_a_thread_that_waits_behind_another_does_not_end_an_outage_of_the_queue() -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise QueueUnavailable("away")
+
+    def at_queue(*_: Any, **__: Any) -> Any:
+        with pytest.raises(QueueUnavailable):
+            shop.processor.turn()  # of the thread behind
+        refuse()
+
+    shop = Shop(threads=2, batches=1, rows=1)
+    take, ping = shop.queue.take, shop.queue.ping
+    shop.queue.ping = refuse  # type: ignore[method-assign]
+    for taken in (refuse, at_queue):
+        shop.queue.take = taken  # type: ignore[method-assign]
+        with pytest.raises(QueueUnavailable):
+            shop.processor.turn()
+    shop.queue.take, shop.queue.ping = take, ping  # type: ignore[method-assign]
+    shop.processor.turn()
+    assert shop.backlog.given
 
 
 def test_the_last_bucket_is_kept() -> None:
