@@ -98,7 +98,7 @@ class Supervisor:
                 f"--processes needs a writable temporary folder, set TMPDIR to one: {error.strerror or error}"
             ) from error
         with shared as folder:
-            ledgers = ProcessLedgers(Path(folder), added=families.ADDED)
+            ledgers = ProcessLedgers(Path(folder), added=families.ADDED, passing=families.PASSING)
             health = self._health(others=ChildProcesses(ledgers, expected=self._expected))
             loop = health.loop("supervisor", limit=timedelta(seconds=10))
             registry = CollectorRegistry()

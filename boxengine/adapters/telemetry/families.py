@@ -248,6 +248,8 @@ JOB_WORKERS = _gauge(
 ALL = tuple(value for value in tuple(globals().values()) if isinstance(value, Family))
 ADDED = frozenset(family.name for family in ALL if family.of_each)
 """Names of those gauges whose values are added up over the processes of a worker."""
+PASSING = frozenset({OUTAGE.name})
+"""Names of those gauges whose values mean nothing once their process is gone: nobody would ever say that the outage ended."""
 
 
 def expose(readings: Mapping[Key, Reading], *, now: float) -> Iterator[Metric]:

@@ -148,14 +148,16 @@ class Ledger:
 class ProcessLedgers:
     """The ledgers of all processes of a worker, in one folder that belongs to the parent."""
 
-    def __init__(self, folder: Path, *, added: Collection[str] = ()) -> None:
+    def __init__(self, folder: Path, *, added: Collection[str] = (), passing: Collection[str] = ()) -> None:
         """
         Args:
             folder: exists and is empty.
             added: the metrics whose values are added up, too, over living processes.
+            passing: the other metrics of which no value outlives its process.
         """
         self._folder = folder
         self._added = added
+        self._mortal = {*added, *passing}
         self._lock = threading.Lock()
         self._retired: dict[Key, Reading] = {}
 
@@ -164,11 +166,11 @@ class ProcessLedgers:
         return self._folder / f"{name}.ledger"
 
     def retire(self, name: str) -> None:
-        """Called once the process is gone. Its counts and latest values are kept, its file and its part in sums of values not."""
+        """Called once the process is gone. Its file goes, and so do values that it alone could change; the rest is kept."""
         path = self.path(name)
         with self._lock:
             if path.exists():
-                self._merge(self._retired, (each for each in _read_file(path) if each[0][0] not in self._added))
+                self._merge(self._retired, (each for each in _read_file(path) if each[0][0] not in self._mortal))
                 path.unlink()
 
     def living(self) -> dict[str, dict[Key, Reading]]:

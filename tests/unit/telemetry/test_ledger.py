@@ -84,6 +84,18 @@ def test_a_counter_never_goes_back_when_a_process_is_replaced(tmp_path: Path) ->
     successor.close()
 
 
+def test_what_a_process_said_of_its_own_state_is_gone_with_it(tmp_path: Path) -> None:
+    ledgers = ProcessLedgers(tmp_path, passing=["outage"])
+    for name, seconds in (("one", 400), ("two", 3)):
+        ledger = Ledger(ledgers.path(name))
+        ledger.put({("outage", "poller"): seconds, ("last_id",): seconds}, stamp=float(seconds))
+        ledger.close()
+    ledgers.retire("one")
+    assert ledgers.read() == {("outage", "poller"): Reading(3, 3.0), ("last_id",): Reading(400, 400.0)}
+    ledgers.retire("two")
+    assert ledgers.read() == {("last_id",): Reading(400, 400.0)}
+
+
 def test_what_a_killed_process_counted_is_there(tmp_path: Path) -> None:
     ledgers = ProcessLedgers(tmp_path)
     program = (
