@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -124,8 +125,10 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": _shown(record.getMessage()),
-            **{name: _tag(name, value) for name, value in _extra(record).items()},
         }
+        # A collector that reads a tag of that name in their place would drop or misplace the line.
+        tags = {f"{name}_" if name in fields else name: _tag(name, value) for name, value in _extra(record).items()}
+        fields |= tags
         if record.exc_info and record.exc_info[0]:
             fields["error"] = _shown(f"{record.exc_info[0].__name__}: {text_of(record.exc_info[1])}")
             fields["traceback"] = _shown(self.formatException(record.exc_info), LONGEST_TRACEBACK)
@@ -163,6 +166,8 @@ def _tag(name: str, value: object) -> object:
 def _without_secrets(path: tuple[str | int, ...], value: object) -> object:
     """The value as JSON can hold it, masked all the way down; of what JSON does not know, its text."""
     known = masked(path, value)
+    if isinstance(known, float) and not math.isfinite(known):
+        return str(known)
     if known is None or isinstance(known, str | bool | int | float):
         return known
     if isinstance(known, Mapping | list | tuple) and len(path) > DEEPEST:

@@ -77,6 +77,29 @@ def test_numbers_in_a_tag_stay_numbers_and_what_json_does_not_know_is_text() -> 
     assert str(line["endless"]).count("again") == DEEPEST
 
 
+def test_no_tag_hides_a_lines_own_time_or_level_and_every_line_is_json() -> None:
+    stream = io.StringIO()
+    logs.configure(format="json", stream=stream)
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is no JSON")
+
+    with bound(level="gold", logger="theirs"):
+        logger.info("paid", extra={"time": 0.53, "rate": float("nan"), "limits": [float("inf"), 1.5]})
+    line = json.loads(stream.getvalue(), parse_constant=refuse)
+    assert line.pop("time").endswith("Z")
+    assert line == {
+        "level": "info",
+        "logger": "boxengine.test",
+        "message": "paid",
+        "time_": 0.53,
+        "level_": "gold",
+        "logger_": "theirs",
+        "rate": "nan",
+        "limits": ["inf", 1.5],
+    }
+
+
 def test_an_exception_is_a_field_of_its_line() -> None:
     stream = io.StringIO()
     logs.configure(format="json", stream=stream)
