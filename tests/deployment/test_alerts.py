@@ -210,6 +210,18 @@ CASES = [
         labels={"what": "database"},
     ),
     Case(
+        "BoxWorkerOutages",  # two workers of four processes each meet one outage; then one of them meets several
+        {
+            **MEASURED,
+            'box_worker_outages_total{what="processor", instance="a"}': "0x4 4x11 5 6 7 8 8x40",
+            'box_worker_outages_total{what="processor", instance="b"}': "0x4 4x60",
+        },
+        quiet=12,
+        rings=21,
+        stopped=36,
+        labels={"what": "processor"},
+    ),
+    Case(
         "BoxWorkerOutageLasts",  # it began once, and is met at each try of retention; transports have an alert of their own
         {
             **MEASURED,
