@@ -18,6 +18,7 @@ import os
 import struct
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -160,6 +161,9 @@ class ProcessLedgers:
         self._mortal = {*added, *passing}
         self._lock = threading.Lock()
         self._retired: dict[Key, Reading] = {}
+        self._following = threading.Lock()
+        """Not the lock above: a probe must not wait for a scrape."""
+        self._followed: dict[Path, _Followed] = {}
 
     def path(self, name: str) -> Path:
         """Where the process of that name opens its ledger; a name is used once, also by a successor."""
@@ -173,10 +177,18 @@ class ProcessLedgers:
                 self._merge(self._retired, (each for each in _read_file(path) if each[0][0] not in self._mortal))
                 path.unlink()
 
-    def living(self) -> dict[str, dict[Key, Reading]]:
-        """The numbers of each process that is not retired."""
-        with self._lock:
-            return {path.stem: dict(_read_file(path)) for path in sorted(self._folder.glob("*.ledger"))}
+    def living(self, *names: str) -> dict[str, dict[Key, Reading]]:
+        """The numbers of these names, of each process that is not retired. However many others there are, it costs little."""
+        found: dict[str, dict[Key, Reading]] = {}
+        with self._following:
+            before, self._followed = self._followed, {}
+            for path in sorted(self._folder.glob("*.ledger")):
+                known = before.get(path)
+                followed = known if known is not None and known.names == names else _Followed(path, names)
+                with suppress(FileNotFoundError):  # retired in this moment
+                    found[path.stem] = followed.read()
+                    self._followed[path] = followed
+        return found
 
     def read(self) -> dict[Key, Reading]:
         """Sums are added up and values taken from the latest stamp, over living and retired processes."""
@@ -213,22 +225,51 @@ def _aligned(position: int) -> int:
     return (position + 7) & ~7
 
 
+class _Followed:
+    """Some numbers of a file that another process writes. Records are only ever added, so each is parsed once."""
+
+    def __init__(self, path: Path, names: tuple[str, ...]) -> None:
+        self.names = names
+        self._path = path
+        self._slots: dict[Key, int] = {}
+        """Where in the file the entry of a key is."""
+        self._parsed = _HEADER
+
+    def read(self) -> dict[Key, Reading]:
+        with self._path.open("rb", buffering=0) as file:
+            descriptor = file.fileno()
+            header = os.pread(descriptor, _HEADER, 0)
+            used = _USED.unpack(header)[0] if len(header) == _HEADER else 0
+            if used > self._parsed:
+                self._parse(os.pread(descriptor, used - self._parsed, self._parsed))
+            entries = {key: os.pread(descriptor, _ENTRY.size, slot) for key, slot in self._slots.items()}
+        return {key: Reading(*_ENTRY.unpack(entry)) for key, entry in entries.items()}
+
+    def _parse(self, content: bytes) -> None:
+        start = self._parsed
+        for key, slot in _records(content, 0, len(content)):
+            if key[0] in self.names:
+                self._slots[key] = start + slot
+            self._parsed = start + slot + _ENTRY.size
+
+
 def _read_file(path: Path) -> Iterator[tuple[Key, Reading]]:
     content = path.read_bytes()
     if len(content) < _HEADER:
         return
     (used,) = _USED.unpack_from(content, 0)
-    position = _HEADER
     # A file that grows while it is read may announce more than was read; the next read gets the rest.
-    end = min(used, len(content))
+    for key, slot in _records(content, _HEADER, min(used, len(content))):
+        yield key, Reading(*_ENTRY.unpack_from(content, slot))
+
+
+def _records(content: bytes, position: int, end: int) -> Iterator[tuple[Key, int]]:
+    """Each key, and where its entry is. Positions are multiples of 8, as those in the file are."""
     while position + _LENGTH.size <= end:
         (length,) = _LENGTH.unpack_from(content, position)
         start = position + _LENGTH.size
         slot = _aligned(start + length)
         if slot + _ENTRY.size > end:
             return
-        yield (
-            tuple(content[start : start + length].decode().split(_SEPARATOR)),
-            Reading(*_ENTRY.unpack_from(content, slot)),
-        )
+        yield tuple(content[start : start + length].decode().split(_SEPARATOR)), slot
         position = slot + _ENTRY.size

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from boxengine.adapters.telemetry.ledger import Ledger, ProcessLedgers
+from boxengine.adapters.telemetry.ledger import Key, Ledger, ProcessLedgers, Reading
 
 _LOOP = "loop"
 _MISSING = "missing"
@@ -45,21 +45,24 @@ class ChildProcesses:
 
     def complaints(self, now: float) -> Iterator[str]:
         """Each loop of each process that is behind at ``now``."""
-        for process, numbers in self._ledgers.living().items():
+        for process, numbers in self._living().items():
             for key, (deadline, last) in numbers.items():
                 if key[0] == _LOOP and now > deadline:
                     yield f"{process}: {key[1]}: no progress for {now - last:.0f} s"
 
     def not_started(self) -> Iterator[str]:
         """Each expected process that runs no loop yet, or does not run at all."""
-        living = self._ledgers.living()
+        living = self._living()
         for process in self._expected():
             if not any(key[0] == _LOOP for key in living.get(process, ())):
                 yield f"{process}: not started"
 
     def missing(self, now: float) -> Iterator[str]:
         """What each process needs but cannot reach; its own log gives the reason."""
-        for process, numbers in self._ledgers.living().items():
+        for process, numbers in self._living().items():
             for key, (until, since) in numbers.items():
                 if key[0] == _MISSING and since <= now < until:
                     yield f"{process}: {key[1]} is out of reach"
+
+    def _living(self) -> dict[str, dict[Key, Reading]]:
+        return self._ledgers.living(_LOOP, _MISSING)

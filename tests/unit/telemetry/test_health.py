@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from boxengine.adapters import telemetry
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.telemetry.ledger import Ledger, ProcessLedgers
 from boxengine.adapters.telemetry.progress import ChildProcesses, publisher
 from boxengine.engine.running.health import Health, HealthVerdict
 from boxengine.errors import StoreUnavailable
+from tests.unit.meter import Meter
 
 LIMIT = timedelta(seconds=60)
 
@@ -194,3 +196,24 @@ def test_a_parent_is_not_ready_while_a_process_is_to_be_started(clock: ManualClo
     assert parent.ready().reasons == ("2: not started",)
     first.close()
     second.close()
+
+
+def test_a_parents_probe_does_not_read_its_childrens_metrics(clock: ManualClock, tmp_path: Path) -> None:
+    """Of hundreds of boxes there are so many that it took seconds, and an orchestrator waits one."""
+    ledgers = ProcessLedgers(tmp_path)
+    ledger = Ledger(ledgers.path("1"))
+    parent = Health(clock=clock, checks={}, others=ChildProcesses(ledgers, expected=lambda: ["1"]))
+    parent.loop("supervisor", limit=timedelta(days=1))
+    Health(clock=clock, checks={}, publish=publisher(ledger)).loop("poller-0", limit=LIMIT)
+
+    def instructions() -> int:
+        with Meter(Path(telemetry.__file__).parent) as meter:
+            assert parent.ready().ok
+        return meter.instructions
+
+    instructions()
+    few = instructions()
+    ledger.add({("outbox_sent", str(number)): 1 for number in range(5000)})
+    assert parent.ready().ok
+    assert instructions() == few
+    ledger.close()

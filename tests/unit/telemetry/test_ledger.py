@@ -96,6 +96,26 @@ def test_what_a_process_said_of_its_own_state_is_gone_with_it(tmp_path: Path) ->
     assert ledgers.read() == {("last_id",): Reading(400, 400.0)}
 
 
+def test_numbers_of_some_names_are_followed_as_they_change_and_come_and_go(tmp_path: Path) -> None:
+    ledgers = ProcessLedgers(tmp_path)
+    one = Ledger(ledgers.path("one"))
+    one.add({("sent", "a"): 1})
+    one.put({("loop", "poller"): 5}, stamp=1.0)
+    assert ledgers.living("loop") == {"one": {("loop", "poller"): Reading(5, 1.0)}}
+    two = Ledger(ledgers.path("two"))
+    one.add({("sent", str(number)): 1 for number in range(5000)})  # more than the file's first size
+    one.put({("loop", "poller"): 6, ("loop", "processor"): 7}, stamp=2.0)
+    later = {("loop", "poller"): Reading(6, 2.0), ("loop", "processor"): Reading(7, 2.0)}
+    assert ledgers.living("loop") == {"one": later, "two": {}}
+    one.put({("missing", "redis"): 8}, stamp=3.0)
+    assert ledgers.living("missing") == {"one": {("missing", "redis"): Reading(8, 3.0)}, "two": {}}
+    one.close()
+    ledgers.retire("one")
+    two.put({("loop", "poller"): 9}, stamp=4.0)
+    assert ledgers.living("loop") == {"two": {("loop", "poller"): Reading(9, 4.0)}}
+    two.close()
+
+
 def test_what_a_killed_process_counted_is_there(tmp_path: Path) -> None:
     ledgers = ProcessLedgers(tmp_path)
     program = (
