@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import TIMESTAMP, Connection, Engine, Inspector, MetaData, Table, create_mock_engine, inspect
+from sqlalchemy import TIMESTAMP, Connection, Engine, Inspector, MetaData, Table, create_mock_engine, inspect, text
 from sqlalchemy.engine.interfaces import Dialect
 
 from boxengine.adapters.sql.connecting.errors import translated
@@ -45,6 +45,19 @@ _NO_DELIVERY = "Until then, workers deliver nothing of this box."
 _IDENTIFY = "As its owner: ALTER TABLE {} REPLICA IDENTITY FULL."
 _MOMENTS = ("available_at", "created_at", "processed_at", "updated_at")
 _ONE_KEPT = "A worker that starts keeps the right one, as does boxengine db reposition."
+_AS_THEY_COME = (
+    "ALTER SEQUENCE {} CACHE 1; then restart the applications, whose sessions use up the ids that they have."
+)
+_CACHED_IDS = text(
+    "SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname), q.seqcache FROM pg_catalog.pg_attribute AS a "
+    "LEFT JOIN pg_catalog.pg_attrdef AS f ON f.adrelid = a.attrelid AND f.adnum = a.attnum "
+    "JOIN pg_catalog.pg_depend AS d ON (d.classid = 'pg_attrdef'::regclass AND d.objid = f.oid) "
+    "OR (d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum AND d.deptype = 'i') "
+    "JOIN pg_catalog.pg_sequence AS q ON q.seqrelid IN (d.objid, d.refobjid) "
+    "JOIN pg_catalog.pg_class AS c ON c.oid = q.seqrelid JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "
+    "WHERE a.attrelid = to_regclass(:table) AND a.attname = 'id' AND q.seqcache > 1 LIMIT 1".replace("::", "\\:\\:")
+)
+"""The sequence of a table's ids, by a default or as an identity, if a session draws several at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +183,7 @@ def _check_box(connection: Connection, present: Inspector, table: Table, box: Bo
     yield from check_engines(connection, box, [table.name, counters_of(table.name)], table.schema)
     yield from _check_columns(found)
     yield from _check_moments(present, table, box)
+    yield from _check_ids(connection, found)
     if box.storage is Storage.LOG:
         # That the items are in the other storage is said once.
         yield from (each for each in _check_log(connection, found) if each not in contradictions)
@@ -227,6 +241,20 @@ def _check_moments(present: Inspector, table: Table, box: Box) -> Iterator[Findi
             "time zone, and are hours off where sessions have different ones; make them datetime(6)"
         )
         yield Finding(box.name, "warning", told, "Change the type in a session that has the workers' time zone.")
+
+
+def _check_ids(connection: Connection, found: BoxTable) -> Iterator[Finding]:
+    box = found.box
+    if connection.dialect.name != "postgresql" or _is_told_of_another(box):
+        return
+    cached = connection.execute(_CACHED_IDS, {"table": found.name}).one_or_none()
+    if cached is not None:
+        sequence, number = cached
+        told = (
+            f"table {box.table}: each session draws {number} ids at once from sequence {sequence}, so what is written later may "
+            "have the lower id, and overtakes earlier items of its key"
+        )
+        yield Finding(box.name, "warning", told, _AS_THEY_COME.format(sequence))
 
 
 def _check_indexes(present: Inspector, table: Table, found: BoxTable) -> Iterator[Finding]:
