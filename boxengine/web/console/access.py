@@ -125,14 +125,15 @@ class Access:
         return Visit(who, name, fresh=session is None, programmatic=programmatic)
 
     async def _who(self, request: Request, session: dict[str, Any] | None) -> tuple[Who | None, bool]:
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        bearer = scheme.lower() == "bearer"
         if self._authenticate is not None:
             answer = self._authenticate(request)
             found = await answer if inspect.isawaitable(answer) else answer
-            return (Who(found, Role.OPERATE) if isinstance(found, str) else found), False
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+            return (Who(found, Role.OPERATE) if isinstance(found, str) else found), bearer
         if self.kind == "none":
-            return Who("anybody", Role.OPERATE), scheme.lower() == "bearer"
-        if scheme.lower() == "bearer":
+            return Who("anybody", Role.OPERATE), bearer
+        if bearer:
             role = self.role_of(given.strip(), _address(request))
             return (Who(f"token ({role.name.lower()})", role) if role else None), True
         if scheme.lower() == "basic" and self.kind == "basic":

@@ -194,6 +194,23 @@ def test_the_applications_own_authentication_decides(console: Console, answer: A
     assert client.get("/").status == 200
 
 
+def test_a_program_that_the_application_knows_by_a_bearers_token_needs_no_form_token(console: Console) -> None:
+    def who(request: Request) -> str | None:
+        known = request.headers.get("authorization") == "Bearer of-the-application" or request.headers.get("x-user")
+        return "Zoë" if known else None
+
+    client = console.again(authenticate=who).client("of-the-application")
+    assert client.post(f"{API}/pause", {}).status == 200
+    assert console.servers.pauses.polling_enabled([console.boxes.box("order_outbox_item")]) == {
+        "order_outbox_item": False
+    }
+    client.headers["authorization"] = "Bearer of-somebody-else"
+    assert client.post(f"{API}/resume", {}).status == 401
+    del client.headers["authorization"]
+    client.headers["x-user"] = "1"
+    assert client.post(f"{API}/resume", {}).status == 403, "as of a browser that sends its credentials by itself"
+
+
 def test_where_nobody_could_sign_in_the_application_is_not_made() -> None:
     with pytest.raises(BoxError, match=r"console\.operate_token"):
         Access(authentication="token")
