@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, WithJsonSchema
 
 from boxengine.domain.redis_urls import demand_redis_url
-from boxengine.settings.values.texts import CUT, Text, comma_separated, demand_text
+from boxengine.settings.values.texts import CUT, comma_separated, demand_text
 
 _DATABASE_URL = re.compile(r"[a-z][a-z0-9_]*(\+[a-z0-9_]+)?://.*", re.DOTALL)
 _PARTS = re.compile(
@@ -19,6 +19,7 @@ _PARTS = re.compile(
 """Of a database URL, as SQLAlchemy tells them apart: a password may have a slash, a ? or a bracket."""
 _LAST_PORT = 65535
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9a-fA-F:.]+\]")
 _HOST_AND_PORT = re.compile(r"([^\s:]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
 
 
@@ -59,6 +60,13 @@ def _host_and_port(value: object) -> str:
     return text
 
 
+def _host(value: object) -> str:
+    text = demand_text(value).strip()
+    if not _HOST.fullmatch(text):
+        raise ValueError("expected a name such as console.example, without scheme, port, path or *")
+    return text
+
+
 def _servers(value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(demand_text(server) for server in value if server is not CUT)
@@ -91,7 +99,7 @@ def _dead_letter(value: object) -> dict[str, str]:
 
 _LIST_OR_TEXT = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
 HostNames = Annotated[
-    tuple[Text, ...],
+    tuple[Annotated[str, BeforeValidator(_host)], ...],
     BeforeValidator(comma_separated),
     _LIST_OR_TEXT,
 ]

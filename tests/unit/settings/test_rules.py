@@ -173,6 +173,22 @@ def test_a_console_that_gives_more_or_less_than_it_says_is_a_notice(
     assert [notice.path for notice in notices(settings)] == ([] if path is None else [path])
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    ["https://console.example", "console.example:8443", "console.example/boxes", "*", "*.example", ".example", "::1"],
+)
+def test_what_no_browser_sends_as_the_name_of_a_host_is_refused(folder: Folder, wrong: str) -> None:
+    problems = folder.problems(f"console: {{allowed_hosts: [console.example, {wrong!r}]}}")
+    assert list(problems) == ["console.allowed_hosts[1]"]
+    assert "without" in problems["console.allowed_hosts[1]"]
+
+
+def test_names_of_hosts_are_names_or_addresses(folder: Folder) -> None:
+    folder.environ["HOSTS"] = "Console.example, 10.0.0.5,[2001:db8::1] , console_1"
+    hosts = folder.settings("console: {allowed_hosts: '${HOSTS}'}").console.allowed_hosts
+    assert hosts == ("Console.example", "10.0.0.5", "[2001:db8::1]", "console_1")
+
+
 def test_a_token_from_a_file_has_no_line_break(folder: Folder) -> None:
     folder.environ |= {"OPERATE": "one\n", "READ": "two\r\n"}
     console = folder.settings("console: {operate_token: '${OPERATE}', read_token: '${READ}'}").console
