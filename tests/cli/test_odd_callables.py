@@ -103,5 +103,19 @@ def test_they_are_called_and_nothing_else(tmp_path: Path, postgres_url: str, red
     assert told == {"Transport", "Strategy", "Around", "Tracker"}
 
 
+def test_a_transport_of_which_each_thread_has_its_own(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
+    (tmp_path / "odd.py").write_text(
+        "import threading\n"
+        "class PerThread(threading.local):\n"  # inspect.signature has none for it
+        "    def __call__(self, item, payload): pass\n"
+    )
+    project = Project(tmp_path, database=postgres_url, redis=redis_url, transports="odd.PerThread: ")
+    project.run("db", "create")
+    project.fill(3)
+    with project.worker() as worker:
+        eventually(lambda: worker.process.poll() is not None or project.counts() == {2: 3})
+        assert worker.stop() == 0, worker.log.read_text()
+
+
 def _worked_off(project: Project, table: str) -> bool:
     return project.counts(table) == {1: 1, 2: 2}

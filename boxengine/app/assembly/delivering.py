@@ -106,9 +106,7 @@ class Delivering:
 
         def sharing(spec: TransportSpec) -> TransportSpec:
             build: Callable[..., Any] = spec.build
-            if "producers" not in inspect.signature(build).parameters:
-                return spec
-            return replace(spec, build=partial(build, producers=self._producers))
+            return replace(spec, build=partial(build, producers=self._producers)) if _takes_producers(build) else spec
 
         return replace(pipeline, transports=tuple(map(sharing, pipeline.transports)))
 
@@ -117,3 +115,10 @@ class Delivering:
         from boxengine.adapters.kafka.pool import ProducerPool  # noqa: PLC0415 - a start without Kafka is shorter
 
         return ProducerPool(worker=self._ground.name, threads=self._ground.threads, missing=self._ground.health.missing)
+
+
+def _takes_producers(build: Callable[..., Any]) -> bool:
+    try:
+        return "producers" in inspect.signature(build).parameters
+    except ValueError:
+        return False  # a class of users that is derived from one in C, such as ``threading.local``
