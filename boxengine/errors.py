@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,7 +154,8 @@ class Unavailable(BoxError):
     is no item's fault, so no attempt is counted, and the items stay pending.
 
     Args:
-        retry_after: seconds for which the receiver asked to be left alone; its circuit opens for so long at once.
+        retry_after: seconds for which the receiver asked to be left alone; its circuit opens for so long at once. Anything that
+            is no number, such as a date, is ignored: an outage must not become a failed attempt on its account.
     """
 
     retry_after: float | None = None
@@ -161,7 +163,8 @@ class Unavailable(BoxError):
     def __init__(self, *args: object, retry_after: float | None = None) -> None:
         super().__init__(*args)
         if retry_after is not None:
-            self.retry_after = float(retry_after)
+            with suppress(TypeError, ValueError):
+                self.retry_after = float(retry_after)
 
 
 class StoreUnavailable(Unavailable):

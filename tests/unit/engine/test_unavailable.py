@@ -59,6 +59,17 @@ def test_what_cannot_be_sent_is_neither_delivered_nor_failed(bench: Bench, kind:
     assert sending.reached == set()
 
 
+@pytest.mark.parametrize("asked", ["Wed, 21 Oct 2015 07:28:00 GMT", "", timedelta(seconds=5)], ids=repr)
+def test_a_retry_after_that_is_no_number_of_seconds_leaves_the_outage_an_outage(bench: Bench, asked: Any) -> None:
+    def busy(_item: Item) -> None:
+        raise Unavailable("429", retry_after=asked)  # what a header says is often handed on as it is
+
+    bench.insert(1)
+    sending = bench.send(spec(Single(busy)))
+    assert sending.failed == []
+    assert sending.unreachable["receiver"].retry_after is None
+
+
 def test_a_batch_for_which_it_is_raised_is_not_halved(bench: Bench) -> None:
     ids = bench.insert(*range(8))
     transport = Batches(raises(ids[3]))
