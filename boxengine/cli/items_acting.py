@@ -143,6 +143,8 @@ def _run(actions: ItemActions, box: Box, action: Action, which: ItemFilter, wish
         TimeRemainingColumn,
     )
 
+    from boxengine.cli.signals import stoppable  # noqa: PLC0415
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     done = 0
     with Progress(*columns, TimeRemainingColumn(), console=notes(), disable=not sys.stderr.isatty()) as progress:
@@ -152,9 +154,12 @@ def _run(actions: ItemActions, box: Box, action: Action, which: ItemFilter, wish
             nonlocal done
             done += items
             progress.advance(task, items)
+            if stopping.is_set and done < count:
+                raise BoxError("stopped")
 
         try:
-            return actions.run(box, action, which, limit=wish.limit, progress=advance)
+            with stoppable() as stopping:
+                return actions.run(box, action, which, limit=wish.limit, progress=advance)
         except BoxError as error:
             raise BoxError(
                 f"{error}; done: {done:,} of {plural(count, 'item')}; run the same command again for the rest"

@@ -17,7 +17,7 @@ import redis
 from rich.console import Console
 
 from boxengine.adapters.sql.looking.items import SqlItems
-from boxengine.engine import replaying
+from boxengine.engine import item_actions, replaying
 from tests.cli.project import Project, first_deliveries_in_order
 from tests.eventually import eventually
 
@@ -424,6 +424,26 @@ def test_a_replay_that_is_stopped_says_up_to_which_id_it_has_copied(
     project.call("items", "replay", BOX, "--from", "P1D", "--yes", expect=1)
     assert project.errors == "boxengine: stopped; copied: 2 of 5 items, up to id 2\n"
     assert project.counts() == {0: 2, 2: 5}
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_action_that_is_stopped_says_how_many_items_it_has_done(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.fill(5)
+    project.execute("UPDATE order_outbox_items SET status = 1")
+    monkeypatch.setattr(item_actions, "BATCH", 2)
+    delete = SqlItems.delete
+
+    def stopped(*arguments: Any) -> frozenset[int]:
+        os.kill(os.getpid(), signal.SIGINT)
+        return delete(*arguments)
+
+    monkeypatch.setattr(SqlItems, "delete", stopped)
+    before = signal.getsignal(signal.SIGINT)
+    project.call("items", "delete", BOX, "--yes", expect=1)
+    assert project.errors == "boxengine: stopped; done: 2 of 5 items; run the same command again for the rest\n"
+    assert project.counts() == {1: 3}
     assert signal.getsignal(signal.SIGINT) is before
 
 
