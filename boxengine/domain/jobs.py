@@ -245,7 +245,7 @@ class JobBacklog:
     """How many jobs of a box have not begun, each kind up to a limit."""
 
     ready: int
-    """Those whose time has come included, although no worker has let them go yet: that of a paused box does not."""
+    """Includes those whose time has come but that no worker has made claimable yet, as while the box is paused."""
     delayed: int
     blocked: int
     """As in ``JobStat``."""

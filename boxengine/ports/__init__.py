@@ -10,7 +10,9 @@
 | ``receiving`` | message sources, inboxes, dead letters |
 | ``observing`` | observers, tracers, error trackers |
 | ``events`` | what an observer is told: one frozen value per event |
-| ``people`` | questions and actions of people: items, counts, inspection, audit, history, trail, checkup |
+| ``jobs``, ``schedules``, ``contracts`` | long jobs: their store, the times at which they recur, their arguments |
+| ``job_processes`` | the processes that run jobs' handlers, and what these and the worker send each other |
+| ``people`` | questions and actions of people: items, jobs, logs, counts, inspection, audit, history, trail, checkup |
 
 Every docstring here is a contract. ``tests/conformance`` holds each implementation to it, the in-memory twins and the real
 ones alike. Nothing in this package knows SQL, Redis commands or rows of one database.

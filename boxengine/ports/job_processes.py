@@ -1,7 +1,8 @@
 """Processes that run handlers, each one job at a time, and the messages between them and the worker.
 
-The worker sends an ``Order``. The process answers ``Begun``, sends a ``Call`` whenever its handler asks for something, and
-ends with ``Returned`` or ``Raised``. Users' values travel as JSON, so that neither side needs the other's classes.
+The worker sends an ``Order``, and ``Prolonged`` whenever the lease was prolonged. The process answers ``Begun``, sends a
+``Call`` when its handler asks for something, and ends with ``Returned``, ``Refused`` or ``Raised``. Users' values travel as
+JSON, so that neither side needs the other's classes.
 """
 
 from __future__ import annotations

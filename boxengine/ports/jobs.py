@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from boxengine.domain.jobs import (
@@ -168,7 +168,7 @@ class NewJob:
     partition_key: str = ""
     producer: str | None = None
     consumer_group: str | None = None
-    available_at: Any = None
+    available_at: datetime | None = None
     """A moment with a zone; None: at once, or after ``delay``."""
     delay: timedelta | None = None
     after: tuple[int, ...] = ()
@@ -196,7 +196,7 @@ class JobEnded:
     end: str
     """succeeded, requeued, failed, canceled, or lost (the lease was lost)."""
     seconds: float
-    """From the claim to the end."""
+    """From the start of its attempt, when a thread took it, until the end was recorded."""
     job: int | None = None
     """Its id."""
     attempt: int = 1

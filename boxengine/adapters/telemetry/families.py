@@ -215,7 +215,7 @@ CONSUMER_LAG = _gauge(
 )
 
 JOB_CYCLE = _histogram(
-    "queue_job_processor_cycle_duration_seconds", BOX, "Time of a long job from its claim to its recorded end.", _JOB
+    "queue_job_processor_cycle_duration_seconds", BOX, "Time of a long job from its start to its recorded end.", _JOB
 )
 JOBS_ENDED = _counter(
     "queue_jobs_ended", (*BOX, "end"), "Attempts at long jobs: succeeded, requeued, failed, canceled or lost."

@@ -55,7 +55,10 @@ class PauseWatch:
         return box.name in self._stopped
 
     def running(self, boxes: Sequence[Box]) -> Sequence[Box]:
-        """Those of the boxes that are not known to be paused: who goes on to the coordinator finds out that it is away."""
+        """Those of the boxes that are not known to be paused. Before the first answer these are all.
+
+        The caller asks the coordinator for something next, and finds out then that it does not answer.
+        """
         self._refresh()
         stopped = self._stopped if self._heard else frozenset[str]()
         return [box for box in boxes if box.name not in stopped] if stopped else boxes
