@@ -28,10 +28,8 @@ class FollowUp:
         self._clock = clock
         self._gone = gone
         self._lock = threading.Lock()
-        self._locked: dict[str, frozenset[int]] = {}
-        """By box, the buckets that wait for somebody to unlock a row."""
-        self._met: dict[str, float] = {}
-        """By box, when the last of these was met."""
+        self._locked: dict[str, tuple[frozenset[int], float]] = {}
+        """By box, the buckets that wait for somebody to unlock a row, and when such a row was met last (monotonic)."""
 
     def first_batch(self, hold: Hold, report: Report) -> None:
         """The batch that shows which of the rows named by the hold's jobs are there."""
@@ -60,7 +58,7 @@ class FollowUp:
             return
         long_ago = self._clock.monotonic() - TIMING.longest_lease
         with self._lock:
-            over = [name for name in self._locked if self._met[name] < long_ago]
+            over = [name for name, (_, met) in self._locked.items() if met < long_ago]
             for name in over:
                 del self._locked[name]
         for name in over:
@@ -68,12 +66,10 @@ class FollowUp:
 
     def _look_at_locks(self, box: Box, report: Report) -> None:
         with self._lock:
-            before = self._locked.pop(box.name, frozenset())
+            before, met = self._locked.pop(box.name, (frozenset[int](), 0.0))
             now = (before | report.locked) - report.positions.keys() - report.exhausted
             if now:
-                self._locked[box.name] = now
-            if report.locked:
-                self._met[box.name] = self._clock.monotonic()
+                self._locked[box.name] = now, self._clock.monotonic() if report.locked else met
         what = _claiming(box.name)
         if report.locked:
             self._outages.failed(what, StoreConflict(_told_of_locks(report.locked)))
