@@ -9,8 +9,7 @@ committed in between would wait until a lease has run out.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -115,11 +114,15 @@ class Holding:
     def hand_back(self, jobs: Sequence[Job]) -> None:
         """Frees the leases of these jobs' buckets and queues the jobs, so that others get their turn."""
         buckets = frozenset(job.bucket for job in jobs)
-        with self._going(buckets):
+        with self._lock:
+            self._letting_go = buckets
+        try:
             if self._dropped_without_leases(buckets):
                 self._queue.finish(self.box, jobs)
             self._queue.hand_back(replace(self._hold, buckets=buckets & self.buckets), jobs)
             self._drop(buckets)
+        finally:
+            self._going_is_over()
 
     def leave(self, buckets: Collection[int]) -> None:
         """Lets these leases run out, and tells the coordinator that no worker died.
@@ -242,15 +245,6 @@ class Holding:
         kept = self._queue.release(had, buckets)
         if kept:
             self._queue.hand_back(replace(had, buckets=kept), self._jobs_of(kept))
-
-    @contextmanager
-    def _going(self, buckets: Collection[int]) -> Iterator[None]:
-        with self._lock:
-            self._letting_go = frozenset(buckets)
-        try:
-            yield
-        finally:
-            self._going_is_over()
 
     def _going_is_over(self) -> None:
         with self._lock:
