@@ -84,11 +84,11 @@ def remains(message: ReceivedMessage) -> dict[str, Any]:
 
     Bytes that are not UTF-8 are written as ``\\xNN``; names that are too long end in their hash.
     """
-    key = None if message.key is None else legible(message.key)
-    parts = message, key, {name: legible(value or b"") for name, value in message.headers}
+    key = None if message.key is None else storable(message.key)
+    parts = message, key, {name: storable(value or b"") for name, value in message.headers}
     with suppress(InvalidItem):  # a value that is not an event is kept unchanged
         parts = _opened(*parts)
-    attributes = _attributes(*_legible(*parts))
+    attributes = _attributes(*_without_nul(*parts))
     for name in ("event_key", "event_name"):
         if attributes.get(name) is not None:
             attributes[name] = fitted(attributes[name])
@@ -128,12 +128,12 @@ def fitted(text: str) -> str:
     return f"{text[: LONGEST_NAME - len(digest) - 1]}~{digest}"
 
 
-def legible(raw: bytes) -> str:
+def storable(raw: bytes) -> str:
     """The bytes as text that every database can store."""
-    return legible_text(raw.decode(errors="backslashreplace"))
+    return without_nul(raw.decode(errors="backslashreplace"))
 
 
-def legible_text(text: str) -> str:
+def without_nul(text: str) -> str:
     """The text without NUL, the one character that PostgreSQL's text cannot hold."""
     return text.replace("\x00", "\\x00")
 
@@ -150,11 +150,11 @@ def _opened(
     return message._replace(value=event.data), key or event.key, kept | event.headers
 
 
-def _legible(
+def _without_nul(
     message: ReceivedMessage, key: str | None, headers: dict[str, str]
 ) -> tuple[ReceivedMessage, str | None, dict[str, str]]:
-    texts = {legible_text(name): legible_text(value) for name, value in headers.items()}
-    return message, None if key is None else legible_text(key), texts
+    texts = {without_nul(name): without_nul(value) for name, value in headers.items()}
+    return message, None if key is None else without_nul(key), texts
 
 
 def _is_structured(headers: Mapping[str, str]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from boxengine.domain.box import Box
 from boxengine.domain.masking import masked_text
-from boxengine.domain.message import ReceivedMessage, legible_text, remains
+from boxengine.domain.message import ReceivedMessage, remains, without_nul
 from boxengine.engine.attempt import LONGEST_REASON, text_of
 from boxengine.engine.consuming.rules import NAMES, Rules, ruled_remains
 from boxengine.errors import InvalidItem
@@ -97,7 +97,7 @@ def reason_in(refusal: InvalidItem) -> str:
 
     A rule's error may quote the message: NUL, half a surrogate pair, or more than the largest message could hold.
     """
-    said = legible_text(masked_text(text_of(refusal)[:LONGEST_REASON]))
+    said = without_nul(masked_text(text_of(refusal)[:LONGEST_REASON]))
     return said.encode(errors="replace").decode()
 
 

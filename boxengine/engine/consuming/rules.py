@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from boxengine.domain.message import ReceivedMessage, fitted, legible_text
+from boxengine.domain.message import ReceivedMessage, fitted, without_nul
 from boxengine.engine.answers import refusal, unfinished
 from boxengine.engine.attempt import ends_the_worker, reason_of
 from boxengine.errors import InvalidItem
@@ -46,4 +46,4 @@ def _finished(name: str, value: Any) -> Any:
 
 
 def _fitting(value: Any) -> Any:
-    return fitted(legible_text(value)) if isinstance(value, str) else value
+    return fitted(without_nul(value)) if isinstance(value, str) else value
