@@ -384,7 +384,7 @@ def deaths_forgotten(patch: Surgery) -> None:
 @breaks(Promise.CARE, only=("killing item",))
 def suspicion_never_grows(patch: Surgery) -> None:
     """A bucket whose workers died goes out whole, however many died of it: nothing is ever alone in hand."""
-    patch.setattr(Care, "suspects", lambda self, box, bucket: self._in_hand.put(box, f"bucket:{bucket}") < 0)
+    patch.setattr(Care, "note", lambda self, box, bucket: self._in_hand.put(box, f"bucket:{bucket}") < 0)
 
 
 # ── outcomes ─────────────────────────────────────────────────────────────────────────────────────────

@@ -34,8 +34,8 @@ class Care:
         self._in_hand = in_hand
         self._alone = threading.Lock()
 
-    def suspects(self, box: Box, bucket: int) -> bool:
-        """Whether a worker died in the bucket's first batch. Notes that this worker begins it.
+    def note(self, box: Box, bucket: int) -> bool:
+        """Notes that this worker begins the bucket's first batch; returns whether another worker died in it.
 
         Raises:
             QueueUnavailable: the note cannot be made, so nothing may be sent.

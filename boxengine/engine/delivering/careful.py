@@ -25,7 +25,7 @@ def drained_with_care(drain: Drain, care: Care, *, until: float, must_stop: Call
             drain.holding.leave_all()
             return False
         bucket, left = next(iter(doubtful.items()))
-        whole = left == CAREFUL_ITEMS and not care.suspects(drain.box, bucket)
+        whole = left == CAREFUL_ITEMS and not care.note(drain.box, bucket)
         try:
             with nullcontext(NO_CAUTION) if whole else care.one() as caution:
                 report = drain.careful_step(bucket, caution, until=until)
