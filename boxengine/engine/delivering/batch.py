@@ -22,7 +22,7 @@ from boxengine.engine.delivering.care import ENDED
 from boxengine.engine.delivering.circuits import FREE, Circuits
 from boxengine.engine.delivering.deadline import Deadline
 from boxengine.engine.delivering.detour import Course, Detour, Passed, in_front, nothing_behind
-from boxengine.engine.delivering.kept_back import KeptBack
+from boxengine.engine.delivering.kept_back import KeptBackItems
 from boxengine.engine.delivering.middleware import Passage
 from boxengine.engine.delivering.order import OrderWatch
 from boxengine.engine.delivering.pipeline import Middlewares
@@ -60,7 +60,7 @@ class Parts:
     admission: Admission
     recording: Recording
     remembered: Remembered
-    kept_back: KeptBack
+    kept_back: KeptBackItems
     order: OrderWatch | None
     watch: Watch
     clock: Clock

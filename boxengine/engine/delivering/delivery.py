@@ -12,7 +12,7 @@ from boxengine.engine.delivering.admission import Admission
 from boxengine.engine.delivering.batch import Batches, Parts
 from boxengine.engine.delivering.circuits import Circuits
 from boxengine.engine.delivering.detour import Detour
-from boxengine.engine.delivering.kept_back import KeptBack
+from boxengine.engine.delivering.kept_back import KeptBackItems
 from boxengine.engine.delivering.order import OrderWatch
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline
 from boxengine.engine.delivering.recording import Recording
@@ -100,7 +100,7 @@ class Delivery:
                     box, resting=resting, remembered=remembered, observer=observer, error_tracker=error_tracker
                 ),
                 remembered=remembered,
-                kept_back=KeptBack(box, observer=observer),
+                kept_back=KeptBackItems(box, observer=observer),
                 order=order,
                 watch=Watch(box, observer, tracer, clock.monotonic),
                 clock=clock,

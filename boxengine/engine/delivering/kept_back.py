@@ -13,8 +13,8 @@ REMEMBERED = 10_000
 """How many reported items are remembered. Beyond that, the oldest may be reported again."""
 
 
-class KeptBack:
-    """The kept-back items of one box. Shared by threads."""
+class KeptBackItems:
+    """Those of one box. Shared by threads."""
 
     def __init__(self, box: Box, *, observer: Observer) -> None:
         self._box = box
