@@ -19,7 +19,7 @@ from boxengine.engine.delivering.order import OrderWatch
 from boxengine.engine.delivering.pipeline import Pipeline, TransportSpec
 from boxengine.engine.delivering.processor import ProcessLimits, Processor
 from boxengine.engine.running.closing import Closing
-from boxengine.engine.running.recorder import Recorder
+from boxengine.engine.running.history import HistoryRecorder
 from boxengine.engine.running.worker import Loop
 from boxengine.errors import BoxError
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Delivering:
     """The processor, with a delivery for each box."""
 
-    def __init__(self, ground: Ground, recorder: Recorder) -> None:
+    def __init__(self, ground: Ground, recorder: HistoryRecorder) -> None:
         """Raises:
         BoxError: a transport cannot be made.
         """

@@ -14,7 +14,7 @@ from boxengine.engine.retention import Retention
 from boxengine.engine.running.backlog import Backlog
 from boxengine.engine.running.closing import Closing
 from boxengine.engine.running.heartbeat import Heartbeat
-from boxengine.engine.running.recorder import Recorder
+from boxengine.engine.running.history import HistoryRecorder
 from boxengine.engine.running.table_watch import TableWatch
 from boxengine.engine.running.worker import Loop
 from boxengine.ports import Engagement, events
@@ -25,7 +25,7 @@ _LATE = "the database does not answer in time for the stop; the worker is listed
 class Housekeeping:
     """Heartbeat, history, measurements, watches and retention."""
 
-    def __init__(self, ground: Ground, delivering: Delivering, recorder: Recorder, jobs: JobLoops) -> None:
+    def __init__(self, ground: Ground, delivering: Delivering, recorder: HistoryRecorder, jobs: JobLoops) -> None:
         self._ground = ground
         self._recorder = recorder
         self._heartbeat = self._make_heartbeat(delivering, jobs)

@@ -19,7 +19,7 @@ from boxengine.engine.jobs.bells import Bells
 from boxengine.engine.jobs.listener import JobListener
 from boxengine.engine.running.closing import Closing
 from boxengine.engine.running.health import Health
-from boxengine.engine.running.recorder import Recorder
+from boxengine.engine.running.history import HistoryRecorder
 from boxengine.engine.running.worker import Loop, Worker
 from boxengine.ports import Observer, Service, Tracer
 from boxengine.settings import Resolved
@@ -68,7 +68,7 @@ def assemble(
 
 def _worker(ground: Ground, services: Sequence[Service]) -> Worker:
     jobs = _jobs(ground)
-    recorder = Recorder(ground.servers.history, ground.servers.attempts, clock=ground.clock)
+    recorder = HistoryRecorder(ground.servers.history, ground.servers.attempts, clock=ground.clock)
     delivering = Delivering(ground, recorder)
     polling = Polling(ground, delivering.processor)
     housekeeping = Housekeeping(ground, delivering, recorder, jobs)

@@ -14,7 +14,7 @@ from boxengine.adapters.memory.history import MemoryHistory
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
-from boxengine.engine.running.recorder import INTERVAL, MOST_ATTEMPTS, Recorder
+from boxengine.engine.running.history import INTERVAL, MOST_ATTEMPTS, HistoryRecorder
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import events
 from boxengine.ports.people.history import Calls, Happened, Span
@@ -38,7 +38,7 @@ def attempt(item_id: int) -> FailedAttempt:
 
 def test_batches_are_counted_and_handed_on_together(clock: ManualClock) -> None:
     history = MemoryHistory()
-    recorder = Recorder(history, MemoryAttempts(), clock=clock)
+    recorder = HistoryRecorder(history, MemoryAttempts(), clock=clock)
     items = [item(clock, 1, age=0.02), item(clock, 2, age=500), item(clock, 3, age=4)]
     recorder.see(events.Settled(BOX, items, Settlement(delivered=[1, 2, 3]), seconds=0.1))
     recorder.see(events.Settled(BOX, items, Settlement(delivered=[1], failed=[attempt(2), attempt(3)]), seconds=0.1))
@@ -55,7 +55,7 @@ def test_while_redis_is_out_nothing_is_kept_and_nothing_is_raised(clock: ManualC
         def add(self, happened: Mapping[str, Happened], *, now: object) -> None:
             raise QueueUnavailable("refused")
 
-    recorder = Recorder(Out(), MemoryAttempts(), clock=clock)
+    recorder = HistoryRecorder(Out(), MemoryAttempts(), clock=clock)
     recorder.see(events.Settled(BOX, [item(clock, 1, age=1)], Settlement(delivered=[1]), seconds=0.1))
     recorder.turn()
     recorder.flush()
@@ -63,7 +63,7 @@ def test_while_redis_is_out_nothing_is_kept_and_nothing_is_raised(clock: ManualC
 
 def test_transports_are_counted_by_name_with_the_time_that_they_took(clock: ManualClock) -> None:
     history = MemoryHistory()
-    recorder = Recorder(history, MemoryAttempts(), clock=clock)
+    recorder = HistoryRecorder(history, MemoryAttempts(), clock=clock)
     recorder.see(events.Transported(BOX, "http", items=10, failed=2, seconds=1.5, calls=10))
     recorder.see(events.Transported(BOX, "kafka", items=10, failed=0, seconds=0.25))
     recorder.turn()
@@ -76,7 +76,7 @@ def test_transports_are_counted_by_name_with_the_time_that_they_took(clock: Manu
 
 def test_why_attempts_failed_is_kept_for_the_last_of_them(clock: ManualClock) -> None:
     attempts = MemoryAttempts()
-    recorder = Recorder(MemoryHistory(), attempts, clock=clock)
+    recorder = HistoryRecorder(MemoryHistory(), attempts, clock=clock)
     items = [item(clock, item_id, age=1) for item_id in range(MOST_ATTEMPTS + 1)]
     log = "2026-01-31T12:00:00.000000Z http: Timeout: no answer\nTraceback"
     failed = [FailedAttempt(each.id, Status.PENDING, 3, log) for each in items]

@@ -24,7 +24,7 @@ MOST_ATTEMPTS = 500
 LONGEST_REASON = 300
 
 
-class Recorder:
+class HistoryRecorder:
     """Counts deliveries, failed attempts and transports' calls, and keeps why attempts failed.
 
     From each batch it samples how long the first and the last item took.
