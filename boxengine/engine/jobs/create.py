@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from boxengine.domain.job_attributes import NewJobAttributes
 from boxengine.domain.jobs import AfterFailure, JobBox
 from boxengine.domain.json_values import json_text
 from boxengine.domain.new_values import unknown_attributes
@@ -21,10 +22,7 @@ LONGEST_TEXT = 255
 _LARGEST = 2**31 - 1
 _LARGEST_ID = 2**63
 _TEXTS = ("idempotency_key", "lock_key", "producer", "consumer_group")
-_KNOWN = frozenset(
-    {"task", "args", "partition_key", "priority", "available_at", "delay", "max_attempts", "lease_ttl"}
-    | {"after", "after_failure", *_TEXTS}
-)
+_KNOWN = NewJobAttributes.__required_keys__ | NewJobAttributes.__optional_keys__
 MOST_PREDECESSORS = 1000
 """Of one job."""
 
