@@ -72,7 +72,7 @@ BUILT_IN: dict[str, Callable[[], RetryStrategy]] = {
 }
 DEFAULT = ("exponential_backoff",)
 """``latest_available`` gives items up, so it is used only if the configuration names it."""
-WAITING = frozenset({"exponential_backoff"})
+WAITING = frozenset(name for name, made in BUILT_IN.items() if made is ExponentialBackoff)
 """Names of the strategies under which a failed row is not due before its pause is over."""
-READING_KEYS = frozenset({"latest_available", "compacted_log"})
+READING_KEYS = frozenset(name for name, made in BUILT_IN.items() if made is LatestAvailable)
 """Names of the strategies that look for later rows of an item's key."""
