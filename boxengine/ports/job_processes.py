@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from boxengine.domain.jobs import ClaimedJob, Held
 
@@ -46,11 +46,15 @@ class Begun:
     """From the process: it is about to call the handler."""
 
 
+Asked = Literal["cancelled", "stopping", "ensure_held", "progress", "checkpoint", "retry"]
+"""The member of ``ProcessJob`` that a handler has used."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """From the process: the handler asks its job for something, and waits."""
 
-    what: str
+    what: Asked
     value: str = "null"
     """The argument, as JSON."""
 

@@ -14,6 +14,7 @@ from boxengine.engine.jobs.run import Run
 from boxengine.errors import BoxError, JobLost, JobProcessDied, JobRaised, JobRetry, JobTimeout
 from boxengine.ports.job_processes import (
     Answer,
+    Asked,
     Begun,
     Call,
     HandlerProcess,
@@ -112,7 +113,7 @@ class _Talk:
             name = type(error).__name__ if isinstance(error, BoxError) else BoxError.__name__
             return Answer(error=name, text=str(error))
 
-    def _asked(self, what: str, value: Any) -> bool | None:
+    def _asked(self, what: Asked, value: Any) -> bool | None:
         match what:
             case "cancelled":
                 return self._job.cancelled
@@ -124,8 +125,10 @@ class _Talk:
                 self._job.checkpoint(value)
             case "retry":
                 self._job.retry(in_=value)
-            case _:
+            case "ensure_held":
                 self._job.ensure_held()
+            case _:
+                assert_never(what)
         return None
 
 

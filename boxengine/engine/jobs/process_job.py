@@ -14,7 +14,7 @@ from boxengine.engine.jobs.facts import A, JobFacts
 from boxengine.engine.jobs.handle import checked_pause, demand_json
 from boxengine.errors import BoxError, JobLost, JobRetry
 from boxengine.ports.contracts import ArgsCodec
-from boxengine.ports.job_processes import Answer, Call
+from boxengine.ports.job_processes import Answer, Asked, Call
 
 NO_SESSION = (
     "job.session: a handler in a process of its own has none, because no two processes can share a transaction; return what "
@@ -141,7 +141,7 @@ class ProcessJob(JobFacts[A]):
         with self._lock:
             self._over = True
 
-    def _ask(self, what: str, value: Any = None) -> bool | None:
+    def _ask(self, what: Asked, value: Any = None) -> bool | None:
         # One thread of the handler at a time, so that each gets the answer to its own question.
         with self._lock:
             if self._over:
