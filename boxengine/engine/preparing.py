@@ -41,9 +41,9 @@ class Preparation:
             partition_by: overrides the event key for the bucket, itself or, if it can be called, what it returns for the row.
             position: of the item among those that are created together.
         """
-        own = None
+        by = None
         if not columns.issuperset(row):
-            own = row.pop("partition_by", None)
+            by = row.pop("partition_by", None)
             check_names(self.box, row, columns, position)
         key = self._key(row.get("event_key"), position)
         payload = self._payload(row.get("payload"), position)
@@ -55,7 +55,6 @@ class Preparation:
         for name in MOMENTS:
             if name in row and isinstance(row[name], str):
                 row[name] = self._moment(name, row[name], position)
-        by = own
         if by is None:
             by = partition_by(row) if callable(partition_by) else partition_by
         bucket = self._bucket(row.get("bucket"), key, by, position)
