@@ -6,8 +6,8 @@
    ``aging`` says how many of the claimed jobs may be the oldest, whatever their priority. A commit wakes the thread: through
    ``bells`` within the process, through ``listener`` from elsewhere.
 3. **Run** (``runner``). A thread calls the task's handler with a ``Job`` (``handle``), itself, on the event loop or in another
-   process (``ways``, ``in_process``). ``endings`` decides the attempt's outcome. ``run`` is what this process knows of a job,
-   above all how long it may assume that the job is still its own.
+   process (``ways``, ``in_process``), or a ``handle_batch`` with several (``batch``). ``endings`` decides the attempt's
+   outcome. ``run`` is what this process knows of a job, above all how long it may assume that the job is still its own.
 4. **Record** (``recorder``). One thread per box records the attempts that have ended meanwhile, all in one transaction. The
    exception is a success whose handler wrote through its session: the runner's own thread commits both, or neither.
 5. **Keep** (``keeper``). One heartbeat for all claimed jobs of a box extends their leases. Its answer says which jobs are to be

@@ -98,6 +98,6 @@ class BatchRunner:
         if runs[0].timed_out and isinstance(error, JobTimeout):
             error = self._endings.overdue()
         if held:
-            self._endings.critical(held, error)
+            self._endings.track_together(held, error)
         for run in held:
             run.ending = self._endings.failure(run, error)

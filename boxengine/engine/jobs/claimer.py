@@ -72,7 +72,7 @@ class Claimer:
         return AT_ONCE
 
     def stop(self) -> None:
-        """Interrupts a turn that waits."""
+        """Interrupts a turn that waits, and lets the handlers of all boxes see that the process is about to stop."""
         self._runs.stop()
         self._handover.stop()
 

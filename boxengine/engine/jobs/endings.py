@@ -66,6 +66,6 @@ class Endings:
         limit = self._box.timeout or timedelta(0)
         return JobTimeout(f"no end within {limit.total_seconds():g} s (timeout); the handler was stopped")
 
-    def critical(self, runs: Sequence[Run], error: BaseException) -> None:
-        """A handler of many jobs has failed as a whole: the error tracker is told at once, whatever attempts are left."""
+    def track_together(self, runs: Sequence[Run], error: BaseException) -> None:
+        """Tells the error tracker of a handler of many jobs that has failed as a whole, whatever attempts are left."""
         self._track(error, box=self._box.name, task=runs[0].job.task, jobs=[run.job.id for run in runs])

@@ -30,7 +30,7 @@ ever withdraw the report."""
 Turned = Callable[[HealthVerdict], None]
 """Called when the worker is found not to be alive, and when it is again."""
 Publish = Callable[[str, float, float], None]
-"""Called with a loop's name, the time of its last progress, and its deadline for the next (monotonic seconds)."""
+"""Passes on what a process reports: a name, and two moments (monotonic seconds). ``Health`` says which."""
 
 
 class LoopProgress:
@@ -96,7 +96,8 @@ class Health:
             check_timeout: a check that takes longer has failed. Under the one second that a kubelet waits for a probe
                 by default.
             check_lifetime: how long an answer is reused.
-            publish: in a child process, passes every progress on to the parent.
+            publish: in a child process, passes every progress on to the parent: the loop's name, the time of the progress, and
+                the deadline for the next.
             publish_missing: in a child process, passes on what is missing, from when on, and when that expires (monotonic
                 seconds).
             others: in the parent, its child processes.
