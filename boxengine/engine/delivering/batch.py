@@ -33,6 +33,7 @@ from boxengine.engine.delivering.sending import Sending
 from boxengine.engine.delivering.sent import Failed, Sent
 from boxengine.engine.delivering.sizing import PROBE_ROWS
 from boxengine.engine.delivering.transports import Routes
+from boxengine.engine.delivering.undoing import Undo
 from boxengine.engine.delivering.watch import Watch
 from boxengine.engine.delivering.work import Errand, Report
 from boxengine.errors import TransactionLost, Unavailable
@@ -131,10 +132,10 @@ class Batches:
             return self._process(claim, course)
         process = partial(self._process, claim, course)
         passage = _BatchPassage(middlewares, lambda _batch: process(), Batch(self._box, list(claim.items)))
-        with suppress(_Undo), claim.savepoint() if self._parts.routes.in_session else nullcontext():
+        with suppress(Undo), claim.savepoint() if self._parts.routes.in_session else nullcontext():
             passage.run()
             if passage.problem is not None:
-                raise _Undo
+                raise Undo
         handled: Handled | None = passage.answer
         if passage.problem is None:
             return Handled(kept_back=claim.items) if handled is None else handled
@@ -249,7 +250,3 @@ class _BatchPassage(Passage):
     def enter(self, depth: int) -> Any:
         said = super().enter(depth)
         return None if isinstance(said, Handled) else said
-
-
-class _Undo(Exception):
-    """Leaves a savepoint so that what was written in it is undone."""

@@ -14,6 +14,7 @@ from boxengine.engine.delivering.ordering import Route
 from boxengine.engine.delivering.pipeline import Middleware
 from boxengine.engine.delivering.sent import MIDDLEWARE, Failed
 from boxengine.engine.delivering.transports import Carrier, Routes
+from boxengine.engine.delivering.undoing import Undo
 from boxengine.engine.delivering.watch import Watch
 from boxengine.errors import TransactionLost
 from boxengine.ports import Around, Claim, NotTaken, Result
@@ -73,8 +74,8 @@ class Single:
             with self._claim.savepoint():
                 result = self._through_middlewares(item) if self._middlewares else self._carry(item)
                 if result is not True:
-                    raise _Undo  # noqa: TRY301 - it is the raise that makes the savepoint undo what was written
-        except _Undo:
+                    raise Undo  # noqa: TRY301 - it is the raise that makes the savepoint undo what was written
+        except Undo:
             pass
         return result
 
@@ -130,7 +131,3 @@ def _followed(leg: Leg, around: Around, item: Item) -> Result:
         if result is not None and failed(result):
             raise NotTaken({item.id: reason_of(refusal(result, awaited=A_TRANSPORT))})
     return result
-
-
-class _Undo(Exception):
-    """Leaves a savepoint so that what was written in it is undone."""

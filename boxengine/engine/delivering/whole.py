@@ -18,6 +18,7 @@ from boxengine.engine.delivering.deadline import Deadline
 from boxengine.engine.delivering.ordering import Route
 from boxengine.engine.delivering.sent import Failed, Sent
 from boxengine.engine.delivering.transports import Carrier, WrongResults
+from boxengine.engine.delivering.undoing import Undo
 from boxengine.engine.delivering.watch import Watch
 from boxengine.errors import NoAnswerInTime, TransactionLost, Unavailable
 from boxengine.ports import Claim, NotTaken, Result, events
@@ -141,8 +142,8 @@ class Whole:
                 with self._claim.savepoint():
                     self._carry_on(attempt, route)
                     if len(attempt.left) < len(items):
-                        raise _Undo  # noqa: TRY301 - it is the raise that makes the savepoint undo what was written
-            except _Undo:
+                        raise Undo  # noqa: TRY301 - it is the raise that makes the savepoint undo what was written
+            except Undo:
                 sent = attempt.sent
                 # However late it is: left pending, these items would go out twice through the transports that have them.
                 if self._must_stop(sent) and not attempt.took:
@@ -225,7 +226,3 @@ class _Attempt:
     """Transports outside the session that have all of these."""
     at: Carrier
     """The transport that was called last."""
-
-
-class _Undo(Exception):
-    """Leaves a savepoint so that what was written in it is undone."""
