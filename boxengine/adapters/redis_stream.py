@@ -13,7 +13,6 @@ from redis.backoff import NoBackoff
 from redis.exceptions import (
     AskError,
     ClusterDownError,
-    DataError,
     ExecAbortError,
     MovedError,
     NoPermissionError,
@@ -27,7 +26,7 @@ from redis.exceptions import TimeoutError as RedisTimeout
 from redis.retry import Retry
 
 from boxengine.adapters.redis.connection import refused_options
-from boxengine.adapters.serializers import SerializationContext, Serializer
+from boxengine.adapters.serializers import SerializationContext, Serializer, serialized
 from boxengine.adapters.serializers import loaded as loaded_serializer
 from boxengine.adapters.serializers import serializer as find_serializer
 from boxengine.adapters.template import ItemTemplate
@@ -134,7 +133,7 @@ class RedisStreamTransport:
     def _entry(self, item: Item) -> tuple[str, dict[Any, Any]]:
         name = self._stream(item)
         headers = list(item.headers.items())
-        payload = self._serializer(item.payload, SerializationContext(item, name, headers))
+        payload = serialized(self._serializer, item.payload, SerializationContext(item, name, headers))
         return name, {
             "uuid": item.uuid,
             "event_name": item.event_name or "",
@@ -164,9 +163,6 @@ class RedisStreamTransport:
             except (RedisConnectionError, RedisTimeout) as error:
                 # Which entries Redis has added is unknown, so all are tried again.
                 raise Unavailable(f"redis_stream: {type(error).__name__}: {error}") from error
-            except DataError:
-                # A serializer returned something else than bytes. Nothing was sent yet: the engine finds the item by halving.
-                raise
             except RedisError as error:
                 return {entry.place: error for each in entries.values() for entry in each}
         return {

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any
 
 from boxengine.domain.item import Item
-from boxengine.engine.answers import never_runs
+from boxengine.engine.answers import discard, never_runs
 from boxengine.errors import BoxError
 
 
@@ -60,6 +60,19 @@ def to_json(payload: Any, _context: object = None) -> bytes | None:
 
 
 BUILT_IN: dict[str, Serializer] = {"bytes": to_bytes, "json": to_json}
+
+
+def serialized(by: Serializer, payload: Any, context: SerializationContext) -> bytes | None:
+    """What this serializer makes of the payload.
+
+    Raises:
+        TypeError: neither bytes nor text. Clients would send nothing for some of it, or the keys of a mapping.
+    """
+    made: object = by(payload, context)
+    if made is None or isinstance(made, bytes | str | bytearray | memoryview):
+        return to_bytes(made)
+    discard(made)
+    raise TypeError(f"the serializer returned {type(made).__name__}, not bytes or text")
 
 
 def serializer(name: str | Serializer) -> Serializer:

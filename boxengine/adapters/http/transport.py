@@ -18,7 +18,7 @@ from boxengine.adapters.http.guard import AddressRefused
 from boxengine.adapters.http.headers import CONTROL, of_an_item, of_the_configuration
 from boxengine.adapters.http.pause import Pause, retry_after
 from boxengine.adapters.http.signature import Signer
-from boxengine.adapters.serializers import SerializationContext, Serializer
+from boxengine.adapters.serializers import SerializationContext, Serializer, serialized
 from boxengine.adapters.serializers import loaded as loaded_serializer
 from boxengine.adapters.serializers import serializer as find_serializer
 from boxengine.domain.item import Item
@@ -203,7 +203,7 @@ class HttpTransport(Withholding):
 
     def _request(self, item: Item, payload: Any) -> tuple[bytes, dict[str, str | bytes]]:
         own = list(item.headers.items())
-        body = self._serializer(payload, SerializationContext(item, self._url, own)) or b""
+        body = serialized(self._serializer, payload, SerializationContext(item, self._url, own)) or b""
         headers: dict[str, str] = {"content-type": self._content_type}
         headers |= of_an_item(own)
         if self._cloud_events is not None and self._cloud_events.structured:

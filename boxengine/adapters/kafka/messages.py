@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from boxengine.adapters.cloudevents import STRUCTURED_TYPE, CloudEvents
-from boxengine.adapters.serializers import SerializationContext, Serializer, to_bytes, to_json
+from boxengine.adapters.serializers import SerializationContext, Serializer, serialized, to_bytes, to_json
 from boxengine.adapters.template import ItemTemplate
 from boxengine.domain.item import Item
 from boxengine.errors import BoxError
@@ -75,7 +75,7 @@ class MessageEncoder:
             headers |= dict.fromkeys(item.null_headers)
         if self._needs_context:
             headers = list(headers.items())
-            value = self._serializer(item.payload, SerializationContext(item, topic, headers))
+            value = serialized(self._serializer, item.payload, SerializationContext(item, topic, headers))
         else:
             value = self._serializer(item.payload, None)
         if self._structured is not None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from redis import Redis
 from redis.connection import AbstractConnection
-from redis.exceptions import DataError
 
 from boxengine.adapters.redis_stream import RedisStreamTransport
 from boxengine.domain.outcome import Failure
@@ -104,11 +103,14 @@ def test_what_a_serializer_needs_and_cannot_reach_costs_no_attempt_and_nothing_o
     assert len(entries(redis)) == 1
 
 
-def test_what_is_no_bytes_makes_the_batch_raise_before_anything_is_sent(make: Make, redis: Redis) -> None:
-    transport = make(serializer=lambda payload, _context: {"a": 1} if payload == b"bad" else payload)
-    with pytest.raises(DataError):
-        transport.call_batch([make_item(1), make_item(2, payload=b"bad")])
-    assert entries(redis) == []
+@pytest.mark.parametrize("made", [{"a": 1}, {}, False, ["a"], 5], ids=repr)
+def test_an_item_of_which_the_serializer_makes_no_bytes_fails_alone(make: Make, redis: Redis, made: Any) -> None:
+    transport = make(serializer=lambda payload, _context: made if payload == b"bad" else payload)
+    first, bad, last = transport.call_batch([make_item(1), make_item(2, payload=b"bad"), make_item(3)])
+    assert [first, last] == [None, None]
+    assert isinstance(bad, Failure)
+    assert f"the serializer returned {type(made).__name__}, not bytes or text" in bad.reason
+    assert len(entries(redis)) == 2
 
 
 def raising(error: BaseException) -> Callable[..., bytes]:

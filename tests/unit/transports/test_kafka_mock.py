@@ -165,6 +165,17 @@ def test_a_payload_that_is_no_json_fails_its_item_alone_in_structured_mode(make:
     assert len(read_all(mock_kafka, "orders")) == 2
 
 
+def test_what_a_serializer_makes_that_is_no_bytes_is_no_event_without_data(make: Make, mock_kafka: str) -> None:
+    transport = make(
+        format="cloudevents_structured", serializer=lambda payload, _context: {} if payload == b"bad" else payload
+    )
+    sent, failed = transport.call_batch([make_item(1), make_item(2, payload=b"bad")])
+    assert sent is None
+    assert isinstance(failed, Failure)
+    assert "the serializer returned dict, not bytes or text" in failed.reason
+    assert len(read_all(mock_kafka, "orders")) == 1
+
+
 def test_the_order_of_a_key_is_kept_within_and_between_batches(make: Make, mock_kafka: str) -> None:
     transport = make()
     for start in range(0, 400, 100):
