@@ -13,7 +13,7 @@ from datetime import timedelta
 from queue import SimpleQueue
 from typing import Any
 
-from boxengine.errors import NoAnswerInTime
+from boxengine.errors import NoAnswerInTime, Unavailable
 
 
 class TimeLimit:
@@ -44,11 +44,9 @@ class TimeLimit:
 
         Raises:
             NoAnswerInTime: it did neither within the limit.
+            Unavailable: the system has no thread to make the call in.
         """
-        try:
-            helper = self._idle.pop()
-        except IndexError:
-            helper = _Helper(f"boxengine-{self._name}")
+        helper = self._helper()
         call = _Call(copy_context(), function, arguments, self._returned)
         helper.calls.put(call)
         if not call.wait(self._seconds, given_up=lambda: self._hanging(self._reason)):
@@ -58,6 +56,15 @@ class TimeLimit:
         if call.error is not None:
             raise call.error
         return call.result
+
+    def _helper(self) -> _Helper:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            try:
+                return _Helper(f"boxengine-{self._name}")
+            except RuntimeError as error:
+                raise Unavailable(f"no thread for a call with a time limit: {error}") from error
 
     def close(self) -> None:
         """Ends the helpers that are idle."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
 from boxengine.domain.item import Item
 from boxengine.engine.delivering.time_limit import TimeLimit
-from boxengine.errors import BoxError, NoAnswerInTime
+from boxengine.errors import BoxError, NoAnswerInTime, Unavailable
 from tests.eventually import eventually
 from tests.unit.engine.bench import Batches, Bench, Single, spec
 
@@ -56,6 +56,18 @@ def test_one_that_has_been_given_up_does_not_hold_up_the_next(release: Event) ->
     limit = TimeLimit(SHORT, name="kafka")
     with pytest.raises(NoAnswerInTime):
         limit.call(release.wait)
+    assert limit.call(divmod, 7, 2) == (3, 1)
+
+
+def test_a_system_that_has_no_thread_for_the_call_is_no_fault_of_its_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    limit = TimeLimit(LONG, name="kafka")
+    with monkeypatch.context() as patch:
+        patch.setattr(Thread, "start", refused)
+        with pytest.raises(Unavailable, match="no thread for a call with a time limit: can't start new thread"):
+            limit.call(divmod, 7, 2)
     assert limit.call(divmod, 7, 2) == (3, 1)
 
 
