@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from operator import itemgetter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from boxengine.domain.box import StrictOrder
@@ -11,25 +10,23 @@ from boxengine.domain.item import Item
 from boxengine.engine.delivering.transports import Carrier, Routes
 
 Route = tuple[Carrier, ...]
-_BUCKET, _KEY = (itemgetter(Item._fields.index(name)) for name in ("bucket", "event_key"))
-
-
-def line_of(strict: StrictOrder) -> Callable[[Item], Any]:
-    """Gives an item's *line*: the items of one bucket or of one key, which go one after the other."""
-    return _BUCKET if strict is StrictOrder.BUCKET else _KEY
 
 
 class Ordering:
-    """The order of one batch's items."""
+    """The order of one batch's items. A *line* is the items of one bucket or of one key, which go one after the other."""
 
     def __init__(self, strict: StrictOrder) -> None:
-        self.line = line_of(strict)
+        self._by_bucket = strict is StrictOrder.BUCKET
         self.strict = strict is not StrictOrder.NONE
         """Whether an item waits for the answer about the one before it in its line."""
         self.blocked: set[Any] = set()
         """Lines in which an item failed or waits. Under strict order, nothing more of them is sent. Empty: no item need wait."""
         self.held: set[str] = set()
         """Keys of items that could not be sent and stay pending. Their followers must not overtake them in any order."""
+
+    def line(self, item: Item) -> Any:
+        """The item's line: its bucket or its key."""
+        return item.bucket if self._by_bucket else item.event_key
 
     def block(self, items: Iterable[Item]) -> None:
         """These failed: under strict order their followers wait."""

@@ -13,7 +13,7 @@ from typing import Any
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
-from boxengine.engine.delivering.ordering import line_of
+from boxengine.engine.delivering.ordering import Ordering
 from boxengine.ports import Clock
 
 ATTEMPTS = 2
@@ -29,7 +29,7 @@ class Resting:
 
     def __init__(self, clock: Clock, strict_order: StrictOrder) -> None:
         self._clock = clock
-        self._line = line_of(strict_order)
+        self._line = Ordering(strict_order).line
         self._lock = threading.Lock()
         self._failures: dict[ItemId, int] = {}
         self._until: dict[ItemId, float] = {}
