@@ -7,7 +7,6 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 
 from boxengine.adapters.sql.jobs.pauses import SqlJobPauses
 from boxengine.adapters.sql.jobs.schedules import SqlSchedules
@@ -99,8 +98,6 @@ def _add(made: JobLoops, pipeline: JobPipeline, ground: JobGround, at_work: Jobs
     handover = Handover(box.concurrency, each=pipeline.each, timing=ground.timing)
     claimer = _claimer(pipeline, handover, ground)
     endings = Endings(box, clock=ground.clock, error_tracker=ground.error_tracker)
-    # Not the loops' own names: each turn of a loop that returns ends the outage of that name.
-    recording, locked = f"recording the ends of jobs of {name}", f"recording locked jobs of {name}"
     recorder = Recorder(
         box,
         store=ground.store,
@@ -109,10 +106,7 @@ def _add(made: JobLoops, pipeline: JobPipeline, ground: JobGround, at_work: Jobs
         clock=ground.clock,
         observer=ground.observer,
         endings=endings,
-        pause_after_outage=partial(loops.outages.failed, recording),
-        worked=partial(loops.outages.worked, recording),
-        pause_for_locks=partial(loops.outages.failed, locked),
-        unlocked=partial(loops.outages.worked, locked),
+        outages=loops.outages,
     )
     processes = process_pool(pipeline)
     if processes is not None:
@@ -127,7 +121,6 @@ def _add(made: JobLoops, pipeline: JobPipeline, ground: JobGround, at_work: Jobs
         endings=endings,
         event_loop=ground.event_loop,
         processes=processes,
-        pause_after_outage=partial(loops.outages.failed, recording),
     )
     gate = PauseGate(
         box, claimer, pauses=SqlJobPauses(ground.store), clock=ground.clock, auto_disabled=ground.auto_disabled
@@ -172,14 +165,12 @@ def _claimer(pipeline: JobPipeline, handover: Handover, ground: JobGround) -> Cl
 def _watching(pipeline: JobPipeline, handover: Handover, ground: JobGround) -> list[Loop]:
     """Heartbeats, the return of jobs whose worker died, and the jobs that ``cron`` creates."""
     box, name, loops = pipeline.box, pipeline.box.name, ground.loops
-    beating = f"heartbeats for jobs of {name}"
     keeper = Keeper(
         box,
         store=ground.store,
         runs=ground.runs,
         clock=ground.clock,
-        pause_after_outage=partial(loops.outages.failed, beating),
-        worked=partial(loops.outages.worked, beating),
+        outages=loops.outages,
         timing=ground.timing,
     )
     reaper = Reaper(box, store=ground.store, handover=handover, observer=ground.observer, timing=ground.timing)

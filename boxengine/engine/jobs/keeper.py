@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from boxengine.domain.jobs import Beat, JobBox
 from boxengine.engine.jobs.run import Run, Runs
 from boxengine.engine.jobs.timing import JobTiming
+from boxengine.engine.running.outages import Outages
 from boxengine.errors import InvalidItem, StoreUnavailable
 from boxengine.ports import Clock
 from boxengine.ports.jobs import JobStore
@@ -23,20 +24,15 @@ class Keeper:
         store: JobStore,
         runs: Runs,
         clock: Clock,
-        pause_after_outage: Callable[[BaseException], float],
-        worked: Callable[[], object],
+        outages: Outages,
         timing: JobTiming,
     ) -> None:
-        """Args:
-        pause_after_outage: called when the store does not answer; returns the seconds until the next try.
-        worked: called when it answers, or nothing is left to ask it.
-        """
         self._box = box
         self._store = store
         self._runs = runs
         self._clock = clock
-        self._pause_after_outage = pause_after_outage
-        self._worked = worked
+        self._outages = outages
+        self._what = f"heartbeats for jobs of {box.name}"
         self._timing = timing
 
     def turn(self) -> timedelta:
@@ -44,7 +40,7 @@ class Keeper:
         now = self._clock.monotonic()
         runs = [run for run in self._runs.of(self._box) if not run.is_lost()]
         if not runs:
-            self._worked()  # of the jobs whose heartbeats failed none is left
+            self._outages.worked(self._what)  # of the jobs whose heartbeats failed none is left
         if not any(run.is_due(now) for run in runs):
             return timedelta(seconds=self._timing.watch)
         return self._beat(runs, now)
@@ -57,8 +53,8 @@ class Keeper:
             for run, beat in zip(runs, beats, strict=True):
                 run.not_sent(beat)
             # Short leases would run out during a long pause.
-            return timedelta(seconds=min(self._timing.watch, self._pause_after_outage(error)))
-        self._worked()
+            return timedelta(seconds=min(self._timing.watch, self._outages.failed(self._what, error)))
+        self._outages.worked(self._what)
         for run, beat in zip(runs, beats, strict=True):
             if run.job.id not in answer:
                 run.lose()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from boxengine.domain.jobs import Canceled, Failed, JobBox, JobOutcome, Requeued, Succeeded
 from boxengine.engine.jobs.endings import Endings
 from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.run import Run, Runs
+from boxengine.engine.running.outages import Outages
 from boxengine.errors import StoreConflict, StoreUnavailable
 from boxengine.ports import Clock
 from boxengine.ports.jobs import JobEnded, JobObserver, JobStore
@@ -42,17 +43,8 @@ class Recorder:
         clock: Clock,
         observer: JobObserver,
         endings: Endings,
-        pause_after_outage: Callable[[BaseException], float],
-        worked: Callable[[], object],
-        pause_for_locks: Callable[[BaseException], float],
-        unlocked: Callable[[], object],
+        outages: Outages,
     ) -> None:
-        """Args:
-        pause_after_outage: called when the store does not answer; returns the seconds until the next try.
-        worked: called when it answers.
-        pause_for_locks: called when somebody has locked rows; returns the seconds until these are tried again.
-        unlocked: called when none of them waits any more.
-        """
         self._box = box
         self._store = store
         self._handover = handover
@@ -60,10 +52,10 @@ class Recorder:
         self._clock = clock
         self._observer = observer
         self._endings = endings
-        self._pause_after_outage = pause_after_outage
-        self._worked = worked
-        self._pause_for_locks = pause_for_locks
-        self._unlocked = unlocked
+        self._outages = outages
+        # Not the loop's own name: each turn of a loop that returns ends the outage of that name.
+        self._recording = f"recording the ends of jobs of {box.name}"
+        self._recording_locked = f"recording locked jobs of {box.name}"
         self._locked: list[Run] = []
         """Ended jobs whose rows somebody had locked."""
         self._again_at = 0.0
@@ -74,8 +66,12 @@ class Recorder:
         try:
             self._take(wait)
         except StoreUnavailable as error:
-            return timedelta(seconds=self._pause_after_outage(error))
+            return self.pause_after(error)
         return AT_ONCE
+
+    def pause_after(self, error: StoreUnavailable) -> timedelta:
+        """Notes that an end could not be recorded; returns how long to wait before the next try."""
+        return timedelta(seconds=self._outages.failed(self._recording, error))
 
     def finish(self) -> None:
         """Records what is left when the worker stops. Here it waits for locked rows, and for a locked table.
@@ -117,7 +113,7 @@ class Recorder:
         try:
             if runs:
                 self._record(runs)
-                self._worked()
+                self._outages.worked(self._recording)
         finally:
             # Whatever was raised: each run is over now, or must be tried again.
             locked = set(map(id, self._locked))
@@ -139,9 +135,9 @@ class Recorder:
                 f"another transaction has locked rows, so the ends of jobs that have run are not recorded: {ids}{more}; "
                 "boxengine doctor finds transactions that are open for long"
             )
-            self._again_at = self._clock.monotonic() + self._pause_for_locks(error)
+            self._again_at = self._clock.monotonic() + self._outages.failed(self._recording_locked, error)
         elif tried and not self._locked:
-            self._unlocked()
+            self._outages.worked(self._recording_locked)
 
     def _record(self, runs: Sequence[Run]) -> None:
         outcomes = [_outcome(run) for run in runs if not run.is_lost()]

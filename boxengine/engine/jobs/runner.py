@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -42,7 +42,6 @@ class Runner:
         clock: Clock,
         recorder: Recorder,
         endings: Endings,
-        pause_after_outage: Callable[[BaseException], float],
         event_loop: EventLoop,
         processes: HandlerProcesses | None = None,
         interruptible: Interruptible = interruptible,
@@ -51,7 +50,6 @@ class Runner:
         handlers: by task.
         event_loop: runs handlers that are ``async def``.
         processes: in which the handlers run; None: in this one.
-        pause_after_outage: called when the store does not answer; returns the seconds until the next try.
         """
         self._box = box
         self._ways = {
@@ -69,7 +67,6 @@ class Runner:
         self._clock = clock
         self._recorder = recorder
         self._endings = endings
-        self._pause_after_outage = pause_after_outage
 
     def turn(self) -> timedelta:
         """Runs one job, or one batch, if there is any; returns a pause if the store did not answer."""
@@ -172,7 +169,7 @@ class Runner:
             # What the session wrote has gone with its connection, unless the commit was done after all: then the fence keeps
             # out what is tried now.
             run.ending = self._endings.failure(run, error)
-            return timedelta(seconds=self._pause_after_outage(error))
+            return self._recorder.pause_after(error)
         except JobLost:
             raise
         except Exception as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 from boxengine.adapters.memory.clock import ManualClock
@@ -293,16 +294,14 @@ class World:
         common: dict[str, Any] = {"store": store, "runs": runs, "clock": self.clock}
         claimer = Claimer(self._box, **common, handover=handover, worker=process.name, timing=TIMING)
         endings = Endings(self._box, clock=self.clock, error_tracker=_track)
+        outages: Any = SimpleNamespace(failed=lambda _what, _error: 0.2, worked=lambda _what: None)
         recorder = Recorder(
             self._box,
             **common,
             handover=handover,
             observer=Nobody(),
             endings=endings,
-            pause_after_outage=lambda _error: 0.2,
-            worked=lambda: None,
-            pause_for_locks=lambda _error: 0.2,
-            unlocked=lambda: None,
+            outages=outages,
         )
         runner = Runner(
             self._box,
@@ -313,10 +312,9 @@ class World:
             recorder=recorder,
             endings=endings,
             event_loop=SimulatedLoop(self.scheduler),  # type: ignore[arg-type] # has of it what runners need
-            pause_after_outage=lambda _error: 0.2,
             interruptible=self._interruptible,
         )
-        keeper = Keeper(self._box, **common, pause_after_outage=lambda _error: 0.2, worked=lambda: None, timing=TIMING)
+        keeper = Keeper(self._box, **common, outages=outages, timing=TIMING)
         reaper = Reaper(self._box, store=store, handover=handover, observer=Nobody(), timing=TIMING)
         watchdog = Watchdog(runs, timing=TIMING)
         self.scheduler.spawn("Runner.visit", process, partial(self._loop, partial(self._visit, runner)))

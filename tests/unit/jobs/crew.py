@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from threading import Condition
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.jobs import MemoryJobs, Row
@@ -62,16 +62,14 @@ class Crew:
         handlers: dict[str, Handler | BatchHandler] = {"report": handler}
         shared: dict[str, Any] = {"store": self.jobs, "runs": self.runs, "clock": self.clock}
         endings = Endings(box, clock=self.clock, error_tracker=self._track)
+        outages = cast("Any", self)
         self.recorder = Recorder(
             box,
             **shared,
             handover=self.handover,
             observer=self,
             endings=endings,
-            pause_after_outage=self._pause,
-            worked=lambda: None,
-            pause_for_locks=self._pause,
-            unlocked=lambda: None,
+            outages=outages,
         )
         self.claimer = Claimer(box, **shared, handover=self.handover, worker="w", timing=TIMING, codecs=codecs)
         self.loop = EventLoop()
@@ -85,9 +83,8 @@ class Crew:
             endings=endings,
             event_loop=self.loop,
             processes=processes,
-            pause_after_outage=self._pause,
         )
-        self.keeper = Keeper(box, **shared, pause_after_outage=self._pause, worked=lambda: None, timing=TIMING)
+        self.keeper = Keeper(box, **shared, outages=outages, timing=TIMING)
         self.watchdog = Watchdog(self.runs, timing=TIMING)
         self.reaper = Reaper(box, store=self.jobs, handover=self.handover, observer=self, timing=TIMING)
 
@@ -97,9 +94,12 @@ class Crew:
     def _track(self, error: BaseException | str, /, **context: Any) -> None:
         self.told.append((error, context))
 
-    def _pause(self, error: BaseException) -> float:
+    def failed(self, _what: str, error: BaseException) -> float:
+        """As an ``Outages``."""
         self.pauses.append(error)
         return 0.5
+
+    def worked(self, what: str) -> None: ...
 
     def create(self, task: str = "report", **attributes: Any) -> int:
         values = {"args": {}, "max_attempts": 3, "lease_ttl": timedelta(seconds=60), **attributes}
