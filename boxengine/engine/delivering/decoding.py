@@ -13,6 +13,7 @@ from typing import Any
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
 from boxengine.engine.answers import never_runs
+from boxengine.engine.delivering.results import demand_results
 from boxengine.errors import Undecodable
 from boxengine.ports import Result
 
@@ -105,8 +106,6 @@ def _readable(items: Sequence[Item], call_batch: Callable[..., Sequence[Result]]
     if not failures:
         return call_batch(items, decoded=values)
     readable = [item for place, item in enumerate(items) if place not in failures]
-    answers = call_batch(list(readable), decoded=values) if readable else []
-    if not isinstance(answers, list | tuple) or len(answers) != len(readable):
-        return answers  # the caller reports it, as for any transport
-    rest = iter(answers)
-    return [failures[place] if place in failures else next(rest) for place in range(len(items))]
+    # Checked here: the caller cannot know that fewer items were given.
+    answers = iter(demand_results(call_batch(list(readable), decoded=values), len(readable)) if readable else ())
+    return [failures[place] if place in failures else next(answers) for place in range(len(items))]

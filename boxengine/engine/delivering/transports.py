@@ -12,20 +12,15 @@ from typing import Any
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
-from boxengine.domain.words import plural
-from boxengine.engine.answers import A_TRANSPORT, failed, never_runs, refusal
-from boxengine.engine.attempt import reason_of
+from boxengine.engine.answers import never_runs
 from boxengine.engine.delivering.decoding import decoding, takes
 from boxengine.engine.delivering.pipeline import TransportSpec
+from boxengine.engine.delivering.results import demand_results
 from boxengine.engine.delivering.time_limit import TimeLimit
-from boxengine.errors import BoxError, Unavailable, described
+from boxengine.errors import BoxError, described
 from boxengine.ports import Claim, Result
 
 _RAW_OPTIONS = itemgetter(Item._fields.index("raw_options"))
-
-
-class WrongResults(BoxError):
-    """A batch transport did not return one result for each item."""
 
 
 class Withholding(ABC):
@@ -121,9 +116,9 @@ class Carrier:
         options = {"session": claim.session} if self.wants_session else {}
         # A list of their own: what users' code takes out of it, or moves in it, must not change what is recorded.
         results = call(list(items), **options)
-        if isinstance(results, Sequence) and not isinstance(results, _TEXTS) and len(results) == len(items):
-            return results
-        raise _wrong(results, len(items))
+        if type(results) is list and len(results) == len(items):
+            return results  # as nearly always, without one more call
+        return demand_results(results, len(items))
 
     def close(self) -> None:
         """Closes the transport, so that it frees what it holds."""
@@ -191,22 +186,6 @@ class Routes:
 
 def _one_after_the_other(carriers: Sequence[Carrier]) -> tuple[Carrier, ...]:
     return (*carriers[:1], *(carrier.following() for carrier in carriers[1:]))
-
-
-_TEXTS = (str, bytes, bytearray, memoryview)
-"""Sequences, but not of results."""
-
-
-def _wrong(results: object, wanted: int) -> BoxError:
-    """The error for a ``call_batch`` that did not return a result for each item."""
-    if isinstance(results, Unavailable):
-        return results
-    if results is not False and failed(results):
-        return WrongResults(f"call_batch {reason_of(refusal(results, awaited=A_TRANSPORT))}")
-    counted = isinstance(results, Sequence) and not isinstance(results, _TEXTS)
-    answer = plural(len(results), "result") if counted else f"{results!r:.200}"  # type: ignore[arg-type] # told by ``counted``
-    given = plural(wanted, "item")
-    return WrongResults(f"call_batch was given {given} and must return as many results in a list, not {answer}")
 
 
 def _made(spec: TransportSpec) -> Any:

@@ -16,8 +16,9 @@ from boxengine.engine.answers import A_TRANSPORT, WITHHELD, failed, refusal
 from boxengine.engine.attempt import ends_the_worker, reason_of
 from boxengine.engine.delivering.deadline import Deadline
 from boxengine.engine.delivering.ordering import Route
+from boxengine.engine.delivering.results import WrongResults
 from boxengine.engine.delivering.sent import Failed, Sent
-from boxengine.engine.delivering.transports import Carrier, WrongResults
+from boxengine.engine.delivering.transports import Carrier
 from boxengine.engine.delivering.undoing import Undo
 from boxengine.engine.delivering.watch import Watch
 from boxengine.errors import NoAnswerInTime, TransactionLost, Unavailable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
@@ -99,9 +100,17 @@ def test_a_batch_of_which_nothing_can_be_read_calls_nobody() -> None:
     assert transport.got == []
 
 
-def test_a_wrong_number_of_answers_about_the_rest_is_told_as_ever() -> None:
-    with pytest.raises(BoxError, match="must return as many results"):
-        carrier(Batch(answer=lambda _decoded: [])).send_batch(items(b"{", b"2"), CLAIM)
+@pytest.mark.parametrize("answers", [0, 2])
+def test_a_wrong_number_of_answers_about_the_rest_is_told_as_ever(answers: int) -> None:
+    """Also where it is that of all items: nobody could tell which of them the answers are about."""
+    with pytest.raises(BoxError, match="given 1 item and must return as many results"):
+        carrier(Batch(answer=lambda _decoded: [None] * answers)).send_batch(items(b"{", b"2"), CLAIM)
+
+
+def test_answers_about_the_rest_may_be_any_sequence_as_ever() -> None:
+    results = carrier(Batch(answer=lambda _decoded: deque([None]))).send_batch(items(b"{", b"2"), CLAIM)
+    assert isinstance(results[0], Failure)
+    assert results[1] is None
 
 
 def test_an_argument_that_the_configuration_gives_is_not_touched() -> None:
