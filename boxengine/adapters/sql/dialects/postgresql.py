@@ -27,6 +27,7 @@ from boxengine.adapters.sql.dialects.postgresql_texts import PostgresTexts, stil
 from boxengine.adapters.sql.dialects.unreadable import EARLIEST, is_within_reach, legible, reason_of, without_values
 from boxengine.adapters.sql.sessions.constraints import CHECK_AT_ONCE
 from boxengine.adapters.sql.shape.tables import BoxTable, for_driver
+from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Settlement
 from boxengine.errors import StoreUnavailable
@@ -72,9 +73,13 @@ class PostgresStatements:
         self._read = texts.pending(
             texts.item_columns(), share=share, suffix="FOR UPDATE OF t NOWAIT", of=f"{of} AND {unlimited}"
         )
+        chosen, counted = f"ARRAY({texts.pending('t.id', share=share, of=of)})", list[str]()
+        if self.strict_order is not StrictOrder.NONE:
+            chosen = f"(SELECT set_config('boxengine.chosen', {chosen}::text, true))::bigint[]"
+            counted = ["SELECT cardinality(nullif(current_setting('boxengine.chosen', true), '')::bigint[])"]
         # The condition is tested again: somebody else may have changed a row since the inner query found it.
         self._remove = (
-            f"DELETE FROM {self._table.name} AS t WHERE t.id = ANY(ARRAY({texts.pending('t.id', share=share, of=of)})) "
+            f"DELETE FROM {self._table.name} AS t WHERE t.id = ANY({chosen}) "
             f"AND {still_pending('t.')} AND {texts.is_due('t')} RETURNING {texts.item_columns()}"
         )
         self._due = texts.outlook()
@@ -83,7 +88,8 @@ class PostgresStatements:
         self._claiming = Step(lock, self._read)
         self._claiming_alone = Step(lock_alone, self._read)
         # A DELETE always waits.
-        self._claiming_removed = Step(lock_alone, f"SAVEPOINT {_SAVEPOINT}", self._remove)
+        self._claiming_removed = Step(lock_alone, f"SAVEPOINT {_SAVEPOINT}", self._remove, *counted)
+        self._values_of_count: Sequence[Sequence[str]] = [()] * len(counted)
         self._looking = Step(lock, texts.pending("t.id, t.bucket", share=share, of=of))
         self._later = texts.later_delivered()
         self._waiting_keys = texts.waiting_keys()
@@ -122,15 +128,18 @@ class PostgresStatements:
     def _claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int, *, step: Step, remove: bool) -> Taken:
         wanted = _array(buckets)
         locking, reading = (self._idle_timeout, wanted, self._space), (wanted, _array(buckets.values()), limit)
+        counted: Sequence[Cursor | Answer] = ()
         if remove:
-            locks, _, found = self._claiming_removed.run(cursor, locking, (), reading)
+            locks, _, found, *counted = self._claiming_removed.run(cursor, locking, (), reading, *self._values_of_count)
         else:
             locks, found = step.run(cursor, locking, reading)
         granted, moment, *_ = locks.fetchone()
         now = moment.astimezone(UTC)
         rows, unreadable = self._fetch(found, now)
-        if remove and None in map(payload_of, rows):
-            # A payload too heavy to come with its row cannot be read later, because the row is deleted.
+        # Under strict order, a row that somebody has just put off holds back others among these.
+        is_short = any((each.fetchone()[0] or 0) > len(rows) for each in counted)
+        # A payload too heavy to come with its row cannot be read later, because the row is deleted.
+        if remove and (is_short or None in map(payload_of, rows)):
             self.bring_back(cursor)
             cursor.execute(self._read, (wanted, _array(buckets.values()), limit))
             (rows, unreadable), remove = self._fetch(cursor, now), False
