@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from sqlalchemy import ClauseElement, Connection, event, inspect
 from sqlalchemy.orm import InstanceState, Mapper, Session, object_session
 
+from boxengine.adapters.sql.sessions.callers_connection import callers_connection
 from boxengine.app.boxes import Boxes, default
 from boxengine.app.boxes.creating import Model
 from boxengine.domain.box import BoxType
@@ -45,7 +46,11 @@ class MapperEmission(Emission):
 
     def primary_key(self, target: Any) -> Any:
         state: InstanceState[Any] = inspect(target)
-        return "/".join(map(str, state.mapper.primary_key_from_instance(target)))
+        key = state.mapper.primary_key_from_instance(target)
+        if any(part is None for part in key):
+            name = type(target).__name__
+            raise InvalidItem(f"emits: {name} has no primary key yet: flush it first, or take it from RETURNING")
+        return "/".join(map(str, key))
 
 
 def emits(
@@ -110,13 +115,13 @@ def emit(session: Session, targets: Iterable[Any], *, action: str = "update") ->
     For statements that change rows without loading objects::
 
         orders = session.scalars(update(Order).where(Order.late).values(status="late").returning(Order)).all()
-        emit(session, orders)
+        emit(session, orders)                             # with an AsyncSession: await session.run_sync(emit, orders)
 
     Args:
         action: ``insert``, ``update`` or ``delete``. ``Change.before`` is empty.
 
     Raises:
-        InvalidItem: an object's class has no ``@emits``, or ``action`` is unknown.
+        InvalidItem: an object's class has no ``@emits``, an object has no primary key yet, or ``action`` is unknown.
     """
     if action not in ACTIONS:
         raise InvalidItem(f"emit: action={action!r} is not understood; expected {', '.join(ACTIONS)}")
@@ -126,7 +131,7 @@ def emit(session: Session, targets: Iterable[Any], *, action: str = "update") ->
         emissions = _emissions(type(target))
         if not emissions:
             raise InvalidItem(f"emit: {type(target).__name__} has no @emits")
-        connection = session.connection(bind_arguments={"mapper": inspect(target).mapper})
+        connection = callers_connection(session, {"mapper": inspect(target).mapper})
         noted += [_Noted(emission, target, change, connection) for emission in emissions]
     return _write(noted)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import re
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, ForeignKey, create_engine, true, update
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
 from boxengine.app.boxes import default
@@ -219,6 +221,46 @@ def test_a_statement_over_many_rows_emits_what_is_asked_for(session: Session, bo
     assert len(emit(session, late)) == 2
     session.commit()
     assert [item.event_key for item in boxes.emitted(OrderOutboxItem, event_name="order_updated")] == ["2", "3"]
+
+
+def test_what_the_session_has_pending_is_written_before_the_items(session: Session, boxes: MemoryBoxes) -> None:
+    order = Order(total=12)
+    session.add(order)
+    assert len(emit(session, [order])) == 1
+    assert {item.event_key for item in boxes.emitted(OrderOutboxItem)} == {"1"}
+
+
+def test_an_object_whose_key_is_not_known_is_refused(session: Session, boxes: MemoryBoxes) -> None:
+    orders = [Order(total=12)]
+    session.bulk_save_objects(orders)
+    with pytest.raises(
+        InvalidItem, match="emits: Order has no primary key yet: flush it first, or take it from RETURNING"
+    ):
+        emit(session, orders, action="insert")
+    assert boxes.emitted(OrderOutboxItem) == []
+
+
+async def _emit_under_an_async_session(url: str, *, plainly: bool) -> int:
+    engine = create_async_engine(url)
+    try:
+        async with AsyncSession(engine) as session, session.begin():
+            session.add(Order(total=12))
+            orders = (await session.scalars(update(Order).values(total=13).returning(Order))).all()
+            if plainly:
+                emit(session, orders)  # type: ignore[arg-type]
+            return len(await session.run_sync(emit, orders))
+    finally:
+        await engine.dispose()
+
+
+def test_under_an_async_session_emit_runs_in_run_sync(postgres_url: str, boxes: MemoryBoxes) -> None:
+    engine = create_engine(postgres_url)
+    Base.metadata.create_all(engine)
+    engine.dispose()
+    assert asyncio.run(_emit_under_an_async_session(postgres_url, plainly=False)) == 1
+    assert len(boxes.emitted(OrderOutboxItem, event_name="order_updated")) == 1
+    with pytest.raises(InvalidItem, match=r"not sqlalchemy.AsyncSession; .* or session\.run_sync"):
+        asyncio.run(_emit_under_an_async_session(postgres_url, plainly=True))
 
 
 def test_rows_of_a_real_database_commit_with_the_change(
