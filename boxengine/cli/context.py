@@ -163,7 +163,7 @@ def output() -> Console:
 
 
 def notes() -> Console:
-    """The console for progress and remarks, on standard error, so that results can be piped."""
+    """The console for progress and remarks, on standard error, to keep results apart. In a file, each remark is one line."""
     from rich.console import Console  # noqa: PLC0415 - see output
 
-    return Console(stderr=True, highlight=False, emoji=False)
+    return Console(stderr=True, highlight=False, emoji=False, soft_wrap=not sys.stderr.isatty())

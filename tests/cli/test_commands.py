@@ -272,6 +272,14 @@ def test_a_bad_line_is_reported_with_its_number_and_its_batch_is_not_half_writte
     assert ready.counts() == {0: 1000}
 
 
+def test_a_remark_of_any_length_is_one_line_in_a_file(ready: Project, tmp_path: Path) -> None:
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text(json.dumps({"event_key": "1", "payload": "x", "available_at": "soon " * 100}))
+    ready.call("create", "order_outbox_item", "--jsonl", str(lines), "--skip-bad")
+    assert len(ready.errors.splitlines()) == 1
+    assert "soon soon" in ready.errors
+
+
 def test_skip_bad_leaves_bad_lines_out_and_goes_on(ready: Project) -> None:
     lines = '{"event_key": 1, "payload": "a"}\n{oops\n{"event_key": 2, "payload": "b"}\n'
     assert "1 bad line left out" in ready.run(
