@@ -11,7 +11,7 @@ import typer
 from boxengine.cli.arguments import OneBox
 from boxengine.cli.context import chosen, connect, globals_of, notes, output
 from boxengine.domain.words import plural
-from boxengine.errors import BoxError, SchemaMismatch
+from boxengine.errors import BoxError, SchemaMismatch, StoreUnavailable
 from boxengine.ports.events import Deleted, Event, OutageBegan
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from boxengine.cli.signals import StopRequest
     from boxengine.domain.box import Box
     from boxengine.engine.retention import Retention
+    from boxengine.ports import HistoryStore
 
 LINE_EVERY = 10.0
 """Seconds between two progress lines, if there is no terminal for a progress bar."""
@@ -59,15 +60,21 @@ def cleanup(
         )
         stopping = stop_request(on_stop=retention.stop)
         try:
-            problems = _clean_up(retention, wanted, telling, stopping)
+            problems = _clean_up(retention, wanted, telling, stopping, database=servers.store)
         finally:
             servers.close()
     if problems:
         raise BoxError("; ".join(problems))
 
 
-def _clean_up(retention: Retention, boxes: Sequence[Box], telling: _Telling, stopping: StopRequest) -> list[str]:
-    """Returns what kept boxes from being cleaned up."""
+def _clean_up(
+    retention: Retention, boxes: Sequence[Box], telling: _Telling, stopping: StopRequest, *, database: HistoryStore
+) -> list[str]:
+    """Returns what kept boxes from being cleaned up.
+
+    Raises:
+        Unavailable: a server does not answer.
+    """
     busy, problems = [], list[str]()
     for box in boxes:
         telling.begin(box)
@@ -76,6 +83,11 @@ def _clean_up(retention: Retention, boxes: Sequence[Box], telling: _Telling, sto
         except SchemaMismatch as error:
             # One box that cannot be used must not leave the others to grow.
             problems.append(str(error))
+            continue
+        except StoreUnavailable as error:
+            # Nor must a locked table, or a row that another table refers to. This raises if the database is gone.
+            database.now()
+            problems.append(f"{box.name}: {error}")
             continue
         if deleted is None:
             busy.append(box.name)

@@ -48,6 +48,28 @@ def test_a_box_without_its_table_leaves_no_other_uncleaned(project: Project) -> 
     assert "box order_outbox_item: there is no table 'order_outbox_items'" in project.errors
 
 
+def test_a_box_with_a_row_that_another_table_refers_to_leaves_no_other_uncleaned(project: Project) -> None:
+    policy(project, "  payment_outbox_item:\n    transports: {log: {}}\n")
+    project.call("db", "create")
+    project.fill(1)
+    project.call("create", "payment_outbox_item", "--event-key", "1", "--payload", "x")
+    project.execute(OLD, OLD.replace("order_", "payment_"))
+    project.execute("CREATE TABLE bills (item bigint REFERENCES order_outbox_items)", "INSERT INTO bills VALUES (1)")
+    assert project.call("cleanup", expect=1) == "payment_outbox_item: 1 item deleted\n"
+    assert "order_outbox_item: the database: " in project.errors
+    assert "bills" in project.errors
+
+
+def test_a_database_that_is_away_is_told_once(project: Project) -> None:
+    policy(project, "  payment_outbox_item:\n    transports: {log: {}}\n")
+    project.config.write_text(
+        project.config.read_text().replace(project.database, "postgresql+psycopg://x@127.0.0.1:1/x")
+    )
+    project.call("cleanup", expect=1)
+    assert len(project.errors.splitlines()) == 1
+    assert "outbox_item" not in project.errors
+
+
 def test_a_box_that_a_worker_is_cleaning_up_is_left_to_it_and_exits_with_1(project: Project, redis_url: str) -> None:
     project.fill(3)
     project.execute(OLD)
