@@ -40,7 +40,10 @@ def fault_of_driver(url: str) -> str | None:
     backend, _, driver = drivername.partition("+")
     usable = _DRIVERS.get(backend)
     if usable is None:
-        return f"the worker does not work with {backend}; expected PostgreSQL (postgresql+psycopg://), MySQL or MariaDB"
+        return (
+            f"the worker does not work with {backend}; "
+            "expected PostgreSQL (postgresql+psycopg://), MySQL or MariaDB (mysql+pymysql://)"
+        )
     if not driver or driver in usable or driver in _OF_APPLICATIONS[backend]:
         return None
     return (
