@@ -64,7 +64,7 @@ def configure(
         level: name or number.
         stream: None: standard error.
         process: also handles the lines of all other loggers, so that a transport's own lines are seen and tagged, unless
-            the application has given the root logger handlers of its own.
+            the application has given the root logger handlers of its own. The same holds for the logger ``boxengine``.
     """
     handler, shown_on = _handler(stream), stream or sys.stderr
     text = format == "text" or (format == "auto" and shown_on is not None and shown_on.isatty())
@@ -81,11 +81,14 @@ def configure(
         # Unless told otherwise, logging.config disables the loggers that it finds, and applications call it after ours were made.
         known.disabled = False
     whole = process and not root.handlers
-    chosen = root if whole else ours
-    chosen.addHandler(handler)
-    chosen.setLevel(level)
+    theirs = process and bool(ours.handlers)
+    if whole or not theirs:
+        chosen = root if whole else ours
+        chosen.addHandler(handler)
+        chosen.setLevel(level)
     ours.setLevel(level)
-    ours.propagate = whole
+    # Where the application has given our loggers handlers of its own, it reads our lines there, and once.
+    ours.propagate = ours.propagate and not whole if theirs else whole
     return handler
 
 

@@ -163,6 +163,28 @@ def test_items_sent_one_by_one_are_noted_in_turn_and_what_they_start_keeps_its_o
     assert [line["item"] for line in started] == [1, 2]
 
 
+@pytest.mark.parametrize("of_all", [True, False], ids=["root too", "boxengine alone"])
+def test_lines_of_the_engine_go_where_the_application_sends_them_and_nowhere_else(of_all: bool) -> None:
+    root, ours = logging.getLogger(), logging.getLogger("boxengine")
+    kept = [(each, list(each.handlers), each.level, each.propagate) for each in (root, ours)]
+    own, engines, written = io.StringIO(), io.StringIO(), io.StringIO()
+    root.handlers[:] = [logging.StreamHandler(own)] if of_all else []
+    try:
+        logs.configure(format="json", stream=written)
+        ours.addHandler(logging.StreamHandler(engines))
+        ours.propagate = not of_all
+        logs.configure(format="json", stream=written, process=True)
+        theirs.warning("theirs")
+        logging.getLogger("boxengine.test").warning("ours")
+        assert engines.getvalue() == "ours\n"
+        assert own.getvalue() == ("theirs\n" if of_all else "")
+        assert [line["message"] for line in lines(written)] == ([] if of_all else ["theirs"])
+    finally:
+        for each, handlers, level, propagate in kept:
+            each.handlers[:], each.propagate = handlers, propagate
+            each.setLevel(level)
+
+
 def test_an_application_that_set_up_logging_keeps_its_own_lines_to_itself() -> None:
     root, ours = logging.getLogger(), logging.getLogger("boxengine")
     kept = [(each, list(each.handlers), each.level, each.propagate) for each in (root, ours)]
