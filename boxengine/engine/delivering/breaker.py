@@ -16,6 +16,9 @@ from enum import Enum, auto
 from boxengine.domain.box import CircuitPolicy
 from boxengine.ports import Clock, OpenCircuit
 
+UNTRIED = 120.0
+"""Seconds after its pause from which on an open circuit that no batch has tried says nothing any more. Nothing waits for its
+transport here, and another worker may have found the receiver back."""
 LONGEST_ASKED = 3600.0
 """Seconds. The longest pause that a receiver may ask for: a wrong clock or unit on its side must not stop a box for days."""
 
@@ -65,6 +68,11 @@ class Breaker:
     def circuit(self) -> OpenCircuit | None:
         """The open or half-open circuit. None: it is closed."""
         return self._circuit
+
+    @property
+    def forsaken(self) -> bool:
+        """Whether nobody knows any more if the receiver is away: no batch has tried it for long."""
+        return not self._hanging and not self._probing and self._clock.monotonic() > self._try_at + UNTRIED
 
     def permit(self) -> Permit:
         """What a batch may do now."""

@@ -63,8 +63,8 @@ class Circuits:
         self._all = tuple(self._breakers.values())
 
     def open(self) -> list[OpenCircuit]:
-        """The circuits that are open now."""
-        return [breaker.circuit for breaker in self._all if breaker.circuit is not None]
+        """The circuits that are open now, as far as is known."""
+        return [breaker.circuit for breaker in self._all if breaker.circuit is not None and not breaker.forsaken]
 
     def breaker(self, name: str) -> Breaker:
         """The breaker of the transport with this name."""

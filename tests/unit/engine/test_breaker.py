@@ -14,9 +14,10 @@ from boxengine.adapters.memory.workers import MemoryWorkers
 from boxengine.domain.box import Box, BoxType, CircuitPolicy
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
-from boxengine.engine.delivering.breaker import Breaker, Permit
+from boxengine.engine.delivering.breaker import UNTRIED, Breaker, Permit
 from boxengine.engine.delivering.circuits import Circuits
 from boxengine.engine.delivering.sizing import PROBE_ROWS
+from boxengine.engine.observation import NullObserver
 from boxengine.engine.running.heartbeat import Heartbeat
 from boxengine.engine.timing import TIMING
 from boxengine.errors import QueueUnavailable, StoreUnavailable, Unavailable
@@ -303,6 +304,31 @@ def test_a_probe_whose_claim_the_database_refuses_is_not_the_last(
         bench.run(delivery)
     bench.run(delivery)
     assert bench.row(1).status == 2
+
+
+def test_a_circuit_that_no_batch_has_tried_for_long_is_not_told_of_until_one_does() -> None:
+    """Another worker may have delivered everything: this one has nothing to try it with."""
+    clock = ManualClock()
+    box = Box(name="orders", type=BoxType.OUTBOX, table="orders", bucket_size=1, circuit_breaker=POLICY)
+    circuits = Circuits(box, ["kafka"], observer=NullObserver(), clock=clock)
+    breaker = circuits.breaker("kafka")
+    for _ in range(2):
+        breaker.unreachable("gone")
+    clock.advance(POLICY.pause + timedelta(seconds=UNTRIED - 1))
+    assert [circuit.transport for circuit in circuits.open()] == ["kafka"]
+    clock.advance(timedelta(seconds=2))
+    assert circuits.open() == []
+    assert breaker.permit() is Permit.PROBE
+    assert [circuit.transport for circuit in circuits.open()] == ["kafka"], "a batch tries it"
+    breaker.unreachable("still gone", probe=True)
+    assert [circuit.reason for circuit in circuits.open()] == ["still gone"]
+
+
+def test_a_circuit_whose_call_hangs_is_told_of_however_long() -> None:
+    case = Case()
+    case.breaker.hanging("no answer")
+    case.pass_seconds(10 * UNTRIED)
+    assert not case.breaker.forsaken
 
 
 def test_a_worker_says_in_its_announcement_which_circuits_are_open() -> None:
