@@ -147,6 +147,22 @@ def test_a_database_that_cuts_values_off_is_found(mysql_url: str, mode: str, tol
     engine.dispose()
 
 
+def test_an_account_that_may_not_see_transactions_is_told_in_the_servers_words(mysql_url: str) -> None:
+    url = sa.make_url(mysql_url)
+    name = f"d_{url.database}"[:30]
+    owner = sa.create_engine(url)
+    with owner.begin() as connection:
+        connection.exec_driver_sql(f"CREATE USER {name}")
+        connection.exec_driver_sql(f"GRANT SELECT ON {url.database}.* TO {name}")
+    engine = connect(url.set(username=name).render_as_string(hide_password=False), connections=1)
+    remarks = SqlCheckup(SqlStore(engine), now=now).remarks([])
+    assert any("(the database: Access denied; you need" in remark.text for remark in remarks)
+    engine.dispose()
+    with owner.begin() as connection:
+        connection.exec_driver_sql(f"DROP USER {name}")
+    owner.dispose()
+
+
 def test_a_redis_that_takes_no_writes_is_found_and_alarms(own_redis: EmbeddedValkey) -> None:
     client = connect_redis(own_redis.url())
     client.replicaof("127.0.0.1", "9")

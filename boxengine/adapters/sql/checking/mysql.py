@@ -50,7 +50,7 @@ class MySqlChecks(ServerChecks):
             yield Remark(
                 area=AREA,
                 text=f"This account cannot see how long transactions have been open, and a worker that uses it has no bounds "
-                f"behind which to look ({sentence(error)}).",
+                f"behind which to look ({sentence(error.orig or error)}).",
             )
             return
         for thread, state, seconds in found:
