@@ -44,7 +44,7 @@ _NAMES = (
 )
 _FIELDS = (*_NAMES, "previous_start")
 Found = tuple[int, str | None]
-"""A job's id and its ``lock_key``."""
+"""A job's id and its ``lock_key``, as the database compares it."""
 
 
 def claim(connection: Connection, rows: JobRows, count: int, worker: str, oldest: int = 0) -> list[ClaimedJob]:
@@ -74,7 +74,13 @@ def claim(connection: Connection, rows: JobRows, count: int, worker: str, oldest
 
 
 def _ready(connection: Connection, query: Select[Any], limit: int) -> list[Found]:
-    return [(row.id, row.lock_key) for row in connection.execute(query.limit(limit))]
+    found = connection.execute(query.limit(limit))
+    return [(row.id, row.lock_key and _as_compared(connection, row.lock_key)) for row in found]
+
+
+def _as_compared(connection: Connection, key: str) -> str:
+    """The key as ``holds`` is unique: MySQL's collations ignore spaces at its end."""
+    return key if connection.dialect.name == "postgresql" else key.rstrip(" ")
 
 
 def _split(connection: Connection, rows: JobRows, candidates: Sequence[Found]) -> tuple[list[int], list[int], set[str]]:
@@ -103,13 +109,15 @@ def _held_keys(connection: Connection, rows: JobRows, keys: Sequence[str]) -> tu
     forgotten would stop the box.
     """
     jobs = rows.jobs.c
-    holders = {row.id: row.holds for row in connection.execute(select(jobs.id, jobs.holds).where(jobs.holds.in_(keys)))}
+    running = connection.execute(select(jobs.id, jobs.holds).where(jobs.holds.in_(keys)))
+    holders = {row.id: _as_compared(connection, row.holds) for row in running}
     if not holders:
         return set(), set()
     # MySQL knows no SKIP LOCKED beside the only way to write a shared lock that MariaDB knows, too.
     shared = connection.dialect.name == "postgresql"
     look = rows.by_id(select(jobs.holds).where(jobs.id.in_(sorted(holders)), jobs.holds.in_(keys)).order_by(jobs.id))
-    held = set(connection.scalars(look.with_for_update(read=shared, key_share=shared, skip_locked=True)))
+    found = connection.scalars(look.with_for_update(read=shared, key_share=shared, skip_locked=True))
+    held = {_as_compared(connection, key) for key in found}
     return held, set(holders.values()) - held
 
 
