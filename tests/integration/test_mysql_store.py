@@ -257,6 +257,19 @@ def test_a_violation_that_is_no_duplicate_of_the_item_is_not_swallowed(engine: s
     assert len(statuses(engine)) == 1
 
 
+def test_of_keys_that_the_collation_takes_for_one_all_that_wait_are_told(engine: sa.Engine) -> None:
+    keys = {"k", "k ", "K"}
+    with engine.begin() as connection:
+        connection.execute(
+            sa.text("ALTER TABLE order_items MODIFY event_key varchar(255) COLLATE utf8mb4_general_ci NOT NULL")
+        )
+    insert(engine, *keys)
+    insert(engine, "j", bucket=1)
+    with SqlStore(engine).claims(BOX).open({0: None, 1: None}, 10) as claim:
+        last = max(item.id for item in claim.items)
+        assert set(claim.waiting_keys(claim.items, {0: last, 1: last})) == {*keys, "j"}
+
+
 def test_moments_are_utc_whatever_the_sessions_zone(engine: sa.Engine) -> None:
     with engine.begin() as connection:
         connection.exec_driver_sql("SET SESSION time_zone = '+05:30'")

@@ -185,13 +185,15 @@ class MySqlStatements:
         branches, values = list[str](), list[Any]()
         for bucket, wanted in sorted(keys.items()):
             branches.append(
-                f"SELECT t.event_key FROM {self._name} AS t {self._texts.index} WHERE t.status = {Status.PENDING:d} "
+                # Without its bytes, a UNION would keep one of several keys that the collation takes for the same.
+                f"SELECT t.event_key, CAST(t.event_key AS BINARY) FROM {self._name} AS t {self._texts.index} "
+                f"WHERE t.status = {Status.PENDING:d} "
                 f"AND t.bucket = %s AND t.id <= %s AND t.event_key IN ({_places(wanted)}) {due}"
             )
             values += (bucket, upto[bucket], *sorted(wanted))
         if branches:
             cursor.execute(" UNION ".join(branches), values)
-        return {str(key) for (key,) in cursor.fetchall()} if branches else set()
+        return {str(key) for key, _ in cursor.fetchall()} if branches else set()
 
     def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> dict[int, int]:
         # The stored keys are compared with each other, so no conversion between character sets can change them.

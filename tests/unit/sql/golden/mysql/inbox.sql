@@ -278,7 +278,8 @@ WHERE t.id IN (%s,
                %s);
 
 -- deliver: keys of earlier rows that wait
-SELECT t.event_key
+SELECT t.event_key,
+       CAST(t.event_key AS BINARY)
 FROM shop.order_inbox_items AS t
 FORCE INDEX (`ix_order_inbox_items_pending`)
 WHERE t.status = 0
@@ -291,7 +292,8 @@ WHERE t.status = 0
        AND (t.available_at IS NULL
             OR t.available_at <= UTC_TIMESTAMP(6)))
 UNION
-SELECT t.event_key
+SELECT t.event_key,
+       CAST(t.event_key AS BINARY)
 FROM shop.order_inbox_items AS t
 FORCE INDEX (`ix_order_inbox_items_pending`)
 WHERE t.status = 0

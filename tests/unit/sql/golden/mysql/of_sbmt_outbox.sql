@@ -221,7 +221,8 @@ WHERE t.id IN (%s,
                %s);
 
 -- deliver: keys of earlier rows that wait
-SELECT t.event_key
+SELECT t.event_key,
+       CAST(t.event_key AS BINARY)
 FROM shop.order_outbox_items AS t
 FORCE INDEX (`ix_order_outbox_items_pending`)
 WHERE t.status = 0
@@ -230,7 +231,8 @@ WHERE t.status = 0
   AND t.event_key IN (%s)
   AND (TRUE)
 UNION
-SELECT t.event_key
+SELECT t.event_key,
+       CAST(t.event_key AS BINARY)
 FROM shop.order_outbox_items AS t
 FORCE INDEX (`ix_order_outbox_items_pending`)
 WHERE t.status = 0

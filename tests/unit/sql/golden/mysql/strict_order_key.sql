@@ -554,7 +554,8 @@ WHERE t.id IN (%s,
                %s);
 
 -- deliver: keys of earlier rows that wait
-SELECT t.event_key
+SELECT t.event_key,
+       CAST(t.event_key AS BINARY)
 FROM shop.order_outbox_items AS t
 FORCE INDEX (`ix_order_outbox_items_pending`)
 WHERE t.status = 0
@@ -562,7 +563,8 @@ WHERE t.status = 0
   AND t.id <= %s
   AND t.event_key IN (%s)
 UNION
-SELECT t.event_key
+SELECT t.event_key,
+       CAST(t.event_key AS BINARY)
 FROM shop.order_outbox_items AS t
 FORCE INDEX (`ix_order_outbox_items_pending`)
 WHERE t.status = 0
