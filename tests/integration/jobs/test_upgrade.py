@@ -106,3 +106,14 @@ def test_a_table_without_transactions_is_an_error(mysql_url: str) -> None:
     assert finding.severity == "error"
     assert finding.message.startswith("table report_jobs_events has the storage engine Aria, without transactions")
     engine.dispose()
+
+
+def test_a_table_that_was_converted_to_a_collation_without_case_is_an_error(mysql_url: str) -> None:
+    engine = sa.create_engine(mysql_url)
+    schema.create(engine, [BOX], {})
+    assert schema.check(engine, [BOX], {}) == []
+    run(engine, "ALTER TABLE report_jobs CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci")
+    (finding,) = schema.check(engine, [BOX], {})
+    assert finding.severity == "error"
+    assert "lock_key and holds have the collation utf8mb4_unicode_ci" in finding.message
+    engine.dispose()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy import DDL, Engine, Table, create_mock_engine, inspect
+from sqlalchemy import DDL, Connection, Engine, Table, create_mock_engine, inspect, text
 from sqlalchemy.engine.interfaces import Dialect
 
 from boxengine.adapters.sql.connecting.errors import translated
@@ -17,6 +17,10 @@ from boxengine.adapters.sql.making.schema import ADDED_BY_UPGRADE, Finding, chec
 from boxengine.adapters.sql.shape.tables import for_driver, quoted, unescaped
 from boxengine.domain.jobs import JobBox
 
+_COLLATION = text(
+    "SELECT collation_name FROM information_schema.columns "
+    "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name AND column_name = 'holds'"
+)
 Models = Mapping[str, type]
 """The users' classes, by box."""
 
@@ -93,12 +97,27 @@ def _check(engine: Engine, box: JobBox, models: Models) -> list[Finding]:
                 Finding(box.name, "error", f"table {table.fullname} has no column {name}", ADDED_BY_UPGRADE)
                 for name in missing
             ]
+            if "holds" in table.columns:
+                findings += _check_collation(connection, table, box)
             for index in sorted(table.indexes, key=lambda each: str(each.name)):
                 if index.name not in indexes:
                     # Without the unique ones two jobs of one key could run, or one job be created twice.
                     severity = "error" if index.unique else "warning"
                     findings.append(Finding(box.name, severity, f"no index {index.name}: db create"))
     return findings
+
+
+def _check_collation(connection: Connection, table: Table, box: JobBox) -> Iterator[Finding]:
+    """A table that somebody has converted to another character set: claims compare lock keys to the byte."""
+    if connection.dialect.name not in ("mysql", "mariadb"):
+        return
+    collation = connection.scalar(_COLLATION, {"schema": table.schema, "name": table.name})
+    if collation is not None and not collation.endswith("_bin"):
+        told = (
+            f"table {table.fullname}: columns lock_key and holds have the collation {collation}, which takes different keys for "
+            "one: jobs of such keys stop all others; make both VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+        )
+        yield Finding(box.name, "error", told, "The same for idempotency_key.")
 
 
 def tuning(dialect: Dialect, table: Table) -> list[str]:
