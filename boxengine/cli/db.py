@@ -15,7 +15,7 @@ from boxengine.errors import BadUsage
 
 if TYPE_CHECKING:
     from boxengine.adapters.sql.delivering.store import SqlStore
-    from boxengine.adapters.sql.making.schema import Finding
+    from boxengine.adapters.sql.making.checks import Finding
     from boxengine.app.boxes import Boxes
     from boxengine.domain.box import Box
     from boxengine.domain.jobs import JobBox
@@ -62,7 +62,7 @@ def check(
     """Compare the database with what the boxes need, and warn of what slows deliveries down; exit 1 if a box cannot run."""
     from boxengine.adapters.sql.checking.checkup import SqlCheckup  # noqa: PLC0415
     from boxengine.adapters.sql.jobs import schema as job_schema  # noqa: PLC0415
-    from boxengine.adapters.sql.making import schema  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.adapters.sql.making import checks  # noqa: PLC0415 - see Globals.boxes
     from boxengine.adapters.system import SystemClock  # noqa: PLC0415
     from boxengine.app.servers.database import connect_store  # noqa: PLC0415
 
@@ -70,12 +70,12 @@ def check(
     wanted = chosen(boxes, box)
     store = connect_store(boxes.resolved.settings)
     try:
-        findings = schema.check(store.engine, wanted, models(boxes, wanted))
+        findings = checks.check(store.engine, wanted, models(boxes, wanted))
         findings += job_schema.check(store.engine, *_jobs(boxes, box))
         broken = {finding.box for finding in findings if finding.severity == "error"}
         for each in wanted:
             if each.name not in broken:
-                findings += schema.unless_locked(each, lambda each=each: _stranded(store, each))  # type: ignore[misc] # bound now
+                findings += checks.unless_locked(each, lambda each=each: _stranded(store, each))  # type: ignore[misc] # bound now
         slowing = SqlCheckup(store, now=SystemClock().now).decay(wanted)
     finally:
         store.close()
@@ -93,10 +93,10 @@ def check(
 
 
 def _stranded(store: SqlStore, box: Box) -> list[Finding]:
-    from boxengine.adapters.sql.making import schema  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.adapters.sql.making import checks  # noqa: PLC0415 - see Globals.boxes
 
     told = store.stranded(box)
-    return [] if told is None else [schema.Finding(box.name, "error", told)]
+    return [] if told is None else [checks.Finding(box.name, "error", told)]
 
 
 @cli.command("ddl")

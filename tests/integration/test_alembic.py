@@ -18,7 +18,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 import boxengine
 from boxengine import InboxItem, OutboxItem, SequencedItem
 from boxengine.adapters.sql.delivering.store import SqlStore
-from boxengine.adapters.sql.making import schema, sizes, upgrade
+from boxengine.adapters.sql.making import checks, schema, sizes, upgrade
 from boxengine.domain.box import Box
 from boxengine.settings import Resolved
 
@@ -189,7 +189,7 @@ def test_the_first_migration_makes_everything_and_leaves_nothing_to_do(project: 
     project.upgrade()
     project.check()
     assert project.left() == []
-    assert schema.check(project.engine, project.boxes, project.models) == []
+    assert checks.check(project.engine, project.boxes, project.models) == []
     command.downgrade(project.config, "base")
     command.upgrade(project.config, "head")
     project.check()
@@ -201,7 +201,7 @@ def test_the_first_migration_makes_logs_with_their_positions(logs: Project) -> N
     logs.upgrade()
     logs.check()
     assert logs.left() == []
-    assert schema.check(logs.engine, logs.boxes, logs.models) == []
+    assert checks.check(logs.engine, logs.boxes, logs.models) == []
     command.downgrade(logs.config, "base")
     assert tables_of(logs.engine) == {"alembic_version"}
     command.upgrade(logs.config, "head")
@@ -242,7 +242,7 @@ def test_an_upgrade_completes_a_log(logs: Project) -> None:
     assert [step.concurrent for step in steps] == [False, True, False, False, False, False]
     list(upgrade.apply(logs.engine, steps))
     assert logs.left() == []
-    assert schema.check(logs.engine, logs.boxes, logs.models) == []
+    assert checks.check(logs.engine, logs.boxes, logs.models) == []
 
 
 def tables_of(engine: Engine) -> set[str]:

@@ -14,7 +14,7 @@ from boxengine import OutboxItem
 from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.creating.insert import SqlRows
 from boxengine.adapters.sql.delivering.store import SqlStore
-from boxengine.adapters.sql.making import schema, sizes, upgrade
+from boxengine.adapters.sql.making import checks, schema, sizes, upgrade
 from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.errors import SchemaMismatch
 
@@ -65,7 +65,7 @@ def test_a_store_with_another_size_gives_nothing_out(engine: sa.Engine, other: B
             SchemaMismatch, match=r"filled with 16: set it back to 16, or .* db rebucket order_outbox_item"
         ):
             look()
-    assert [finding.severity for finding in schema.check(engine, [other])] == ["error"]
+    assert [finding.severity for finding in checks.check(engine, [other])] == ["error"]
     assert len(SqlStore(engine).poll(BOX, range(16), 10)) == 1
 
 
@@ -152,7 +152,7 @@ def test_the_record_is_no_difference_to_an_upgrade(engine: sa.Engine) -> None:
     sizes.record(engine, [BOX])
     with engine.connect() as connection:
         assert upgrade.plan(connection, [BOX]) == []
-    assert schema.check(engine, [BOX]) == []
+    assert checks.check(engine, [BOX]) == []
 
 
 def test_a_size_is_not_changed_under_pending_items(engine: sa.Engine) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 
 from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.creating.insert import SqlRows
-from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.making import checks, schema
 from boxengine.domain.box import Box, BoxType, Storage
 from tests.integration.log.shared import reader_of
 
@@ -35,7 +35,7 @@ def run(engine: Engine, statement: str) -> None:
 def test_db_check_tells_that_items_of_one_key_may_overtake_each_other(engine: Engine, storage: Storage) -> None:
     box = replace(BOX, storage=storage)
     schema.create(engine, [box])
-    assert schema.check(engine, [box]) == []
+    assert checks.check(engine, [box]) == []
     run(engine, CACHED)
     rows = SqlRows(box)
     with engine.connect() as first, engine.connect() as second:
@@ -44,21 +44,21 @@ def test_db_check_tells_that_items_of_one_key_may_overtake_each_other(engine: En
             ids += rows.insert(writer, [{"event_key": "k", "bucket": 0, "payload": b"{}"}]).ids
             writer.commit()
     assert ids[2] < ids[1]
-    (finding,) = schema.check(engine, [box])
+    (finding,) = checks.check(engine, [box])
     assert finding.severity == "warning"
     assert "draws 10 ids at once" in finding.message
     assert finding.remedy.startswith("ALTER SEQUENCE public.order_items_id_seq CACHE 1")
     run(engine, AS_USUAL)
-    assert schema.check(engine, [box]) == []
+    assert checks.check(engine, [box]) == []
 
 
 def test_of_a_log_with_subscriptions_it_is_told_once(engine: Engine) -> None:
     log = replace(BOX, storage=Storage.LOG, subscriptions=("billing", "search"))
     readers = [reader_of(log, name) for name in log.subscriptions]
     schema.create(engine, [log, *readers])
-    assert schema.check(engine, readers) == []
+    assert checks.check(engine, readers) == []
     run(engine, CACHED)
-    (finding,) = schema.check(engine, readers)
+    (finding,) = checks.check(engine, readers)
     assert finding.box == readers[0].name
     assert "draws 10 ids at once" in finding.message
 
@@ -71,5 +71,5 @@ def test_a_column_that_makes_its_ids_itself_is_looked_at_too(engine: Engine) -> 
         "ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (SEQUENCE NAME own_ids CACHE 10)",
     ):
         run(engine, f"ALTER TABLE order_items {change}")
-    (finding,) = schema.check(engine, [BOX])
+    (finding,) = checks.check(engine, [BOX])
     assert "sequence public.own_ids" in finding.message

@@ -15,7 +15,7 @@ from boxengine import InboxItem, OutboxItem
 from boxengine.adapters.sql.connecting.cursors import cursor_of
 from boxengine.adapters.sql.dialects.mysql import MySqlStatements
 from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
-from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.making import checks, schema
 from boxengine.adapters.sql.shape.tables import reflect
 from boxengine.domain.box import Box, BoxType, StrictOrder
 
@@ -82,7 +82,7 @@ def test_a_box_that_does_not_need_it_has_none_and_misses_none(engine: Engine, or
     box = replace(PLAIN, strict_order=order)
     schema.create(engine, [box])
     assert by_key(engine, box.table) == []
-    assert schema.check(engine, [box]) == []
+    assert checks.check(engine, [box]) == []
     assert not any("(event_key, id)" in statement for statement in schema.ddl(engine.dialect.name, [box]))
 
 
@@ -91,26 +91,26 @@ def test_a_box_that_needs_it_gets_it_with_its_table(engine: Engine, models: list
     for _ in range(2):
         schema.create(engine, [NEEDY], models)
         assert by_key(engine, NEEDY.table) == ["ix_plain_outbox_items_key"]
-    assert schema.check(engine, [NEEDY], models) == []
+    assert checks.check(engine, [NEEDY], models) == []
 
 
 @pytest.mark.parametrize("models", [[], [PlainOutboxItem]], ids=["no model", "model that does not ask"])
 def test_a_table_that_was_there_before_the_need_is_told_of_and_completed(engine: Engine, models: list[type]) -> None:
     schema.create(engine, [PLAIN], models)
-    (finding,) = schema.check(engine, [NEEDY], models)
+    (finding,) = checks.check(engine, [NEEDY], models)
     assert (finding.box, finding.severity) == (NEEDY.name, "warning")
     assert "table plain_outbox_items has no index over event_key and id" in finding.message
     assert "db create" in finding.message
     for _ in range(2):
         schema.create(engine, [NEEDY], models)
         assert by_key(engine, NEEDY.table) == ["ix_plain_outbox_items_key"]
-    assert schema.check(engine, [NEEDY], models) == []
+    assert checks.check(engine, [NEEDY], models) == []
 
 
 def test_an_index_that_is_not_needed_stays_and_is_no_finding(engine: Engine) -> None:
     schema.create(engine, [NEEDY])
     schema.create(engine, [PLAIN])
-    assert schema.check(engine, [PLAIN]) == []
+    assert checks.check(engine, [PLAIN]) == []
     assert by_key(engine, PLAIN.table) == ["ix_plain_outbox_items_key"]
 
 
@@ -119,7 +119,7 @@ def test_one_of_another_name_serves_and_gets_no_twin(engine: Engine, box: Box, m
     schema.create(engine, [box], models)
     drop(engine, f"ix_{box.table}_key", box.table)
     run(engine, f"CREATE INDEX of_ones_own ON {box.table} (event_key, id)")
-    assert schema.check(engine, [box], models) == []
+    assert checks.check(engine, [box], models) == []
     schema.create(engine, [box], models)
     assert by_key(engine, box.table) == ["of_ones_own"]
 
@@ -129,7 +129,7 @@ def test_one_that_does_not_have_all_rows_does_not_serve(engine: Engine) -> None:
         pytest.skip("has no partial indexes")
     schema.create(engine, [PLAIN])
     run(engine, f"CREATE INDEX few ON {PLAIN.table} (event_key, id) WHERE status = 0")
-    assert len(schema.check(engine, [NEEDY])) == 1
+    assert len(checks.check(engine, [NEEDY])) == 1
     schema.create(engine, [NEEDY])
     assert sorted(by_key(engine, PLAIN.table), key=str) == ["few", "ix_plain_outbox_items_key"]
 
@@ -142,7 +142,7 @@ def test_one_that_does_not_have_all_rows_does_not_serve(engine: Engine) -> None:
 def test_the_sql_of_db_ddl_makes_it_once(engine: Engine, box: Box, models: list[type]) -> None:
     run(engine, *schema.ddl(engine.dialect.name, [box], models))
     assert by_key(engine, box.table) == [f"ix_{box.table}_key"]
-    assert schema.check(engine, [box], models) == []
+    assert checks.check(engine, [box], models) == []
 
 
 # ── models ───────────────────────────────────────────────────────────────────────────────────────────
@@ -160,13 +160,13 @@ def test_a_models_table_under_strict_order_by_key_is_told_of_until_something_lea
 ) -> None:
     strict = replace(PLAIN, strict_order=StrictOrder.KEY)
     Base.metadata.create_all(engine)
-    (finding,) = schema.check(engine, [strict], [PlainOutboxItem])
+    (finding,) = checks.check(engine, [strict], [PlainOutboxItem])
     assert (finding.severity, "strict_order: key reads the whole table" in finding.message) == ("warning", True)
     run(engine, f"CREATE INDEX of_ones_own ON {PLAIN.table} (event_key, id)")
-    assert schema.check(engine, [strict], [PlainOutboxItem]) == []
+    assert checks.check(engine, [strict], [PlainOutboxItem]) == []
     drop(engine, "of_ones_own", PLAIN.table)
     schema.create(engine, [strict], [PlainOutboxItem])
-    assert schema.check(engine, [strict], [PlainOutboxItem]) == []
+    assert checks.check(engine, [strict], [PlainOutboxItem]) == []
 
 
 # ── what it is for ───────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ from sqlalchemy.orm import DeclarativeBase
 
 from boxengine import OutboxItem
 from boxengine.adapters.redis.wakeups import RedisWakeups
-from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.making import checks, schema
 from boxengine.app.servers.connected import connect as connect_servers
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Failure
@@ -66,7 +66,7 @@ def test_the_printed_ddl_makes_what_the_check_wants(make_rig: MakeRig, order: bo
     rig = make_rig(tables=False, box={"strict_order": order})
     for statement in schema.ddl("mysql", [rig.box()]):
         rig.execute(statement)
-    assert schema.check(rig.engine, [rig.box()]) == []
+    assert checks.check(rig.engine, [rig.box()]) == []
     assert schema.create(rig.engine, [rig.box()]) == []
     assert schema.create(rig.engine, [rig.box()]) == []
 
@@ -76,14 +76,14 @@ def test_a_table_without_transactions_is_an_error(make_rig: MakeRig) -> None:
     rig = make_rig(box={"sequence": True})
     rig.execute(f"ALTER TABLE {rig.box().table} ENGINE = Aria")
     rig.execute(f"ALTER TABLE {rig.box().table}_seqs ENGINE = Aria")
-    found = {finding.message.partition(",")[0]: finding.severity for finding in schema.check(rig.engine, [rig.box()])}
+    found = {finding.message.partition(",")[0]: finding.severity for finding in checks.check(rig.engine, [rig.box()])}
     assert found == {
         "table order_outbox_items has the storage engine Aria": "error",
         "table order_outbox_items_seqs has the storage engine Aria": "error",
     }
     rig.execute(f"ALTER TABLE {rig.box().table} ENGINE = InnoDB")
     rig.execute(f"ALTER TABLE {rig.box().table}_seqs ENGINE = InnoDB")
-    assert schema.check(rig.engine, [rig.box()]) == []
+    assert checks.check(rig.engine, [rig.box()]) == []
 
 
 def test_a_partitioned_table_of_the_applications_own_can_be_created_and_delivered_from(make_rig: MakeRig) -> None:
@@ -107,8 +107,8 @@ def test_moments_that_depend_on_the_sessions_zone_are_found(make_rig: MakeRig) -
         f"ALTER TABLE {rig.box().table} MODIFY created_at timestamp NOT NULL DEFAULT current_timestamp, "
         "MODIFY available_at timestamp(6) NULL"
     )
-    (finding,) = schema.check(rig.engine, [rig.box()])
+    (finding,) = checks.check(rig.engine, [rig.box()])
     assert finding.severity == "warning"
     assert "of the type timestamp (available_at, created_at)" in finding.message
     rig.execute(f"ALTER TABLE {rig.box().table} MODIFY created_at datetime NOT NULL, MODIFY available_at datetime(6)")
-    assert schema.check(rig.engine, [rig.box()]) == []
+    assert checks.check(rig.engine, [rig.box()]) == []

@@ -13,7 +13,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from boxengine import InboxItem, JobItem
 from boxengine.adapters.sql.creating.insert import SqlRows
 from boxengine.adapters.sql.jobs.models import job_indexes
-from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.making import checks, schema
 from boxengine.domain.box import Box, BoxType
 from boxengine.errors import InvalidItem
 
@@ -74,7 +74,7 @@ def test_single_values_and_what_a_column_of_json_takes_are_stored(engine: Engine
 
 def test_a_class_with_arguments_for_its_table_keeps_what_recognises_a_repeated_message(engine: Engine) -> None:
     box = Box(name="listed_inbox_item", type=BoxType.INBOX, table="listed_inbox_items")
-    assert schema.check(engine, [box], [ListedInboxItem]) == []
+    assert checks.check(engine, [box], [ListedInboxItem]) == []
     row = {"event_key": "1", "bucket": 1, "payload": b"x", "uuid": str(uuid4())}
     with engine.begin() as connection:
         rows = SqlRows(box, ListedInboxItem)
@@ -95,10 +95,10 @@ def test_an_inbox_that_would_store_a_message_twice_is_told(engine: Engine) -> No
     with engine.begin() as connection:
         connection.execute(text(drop if engine.dialect.name == "postgresql" else f"{drop} ON listed_inbox_items"))
     box = Box(name="listed_inbox_item", type=BoxType.INBOX, table="listed_inbox_items")
-    (finding,) = schema.check(engine, [box], [ListedInboxItem])
+    (finding,) = checks.check(engine, [box], [ListedInboxItem])
     assert "no unique index over uuid: a message that comes twice is stored twice" in finding.message
     schema.create(engine, [box], [ListedInboxItem])
-    assert schema.check(engine, [box], [ListedInboxItem]) == []
+    assert checks.check(engine, [box], [ListedInboxItem]) == []
 
 
 def test_a_table_whose_ids_are_no_numbers_is_refused(engine: Engine) -> None:
@@ -107,6 +107,6 @@ def test_a_table_whose_ids_are_no_numbers_is_refused(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("ALTER TABLE random_outbox_items DROP COLUMN id"))
         connection.execute(text("ALTER TABLE random_outbox_items ADD COLUMN id CHAR(36)"))
-    (finding,) = schema.check(engine, [box])
+    (finding,) = checks.check(engine, [box])
     assert finding.severity == "error"
     assert "has an id of type CHAR(36); expected a whole number" in finding.message

@@ -14,7 +14,7 @@ from boxengine.adapters.sql.jobs import upgrade as job_upgrade
 from boxengine.adapters.sql.jobs.insert import SqlNewJobs
 from boxengine.adapters.sql.jobs.inspection import SqlJobInspector
 from boxengine.adapters.sql.jobs.store import SqlJobs
-from boxengine.adapters.sql.making import schema, upgrade
+from boxengine.adapters.sql.making import checks, schema, upgrade
 from boxengine.adapters.sql.making.planning import Step
 from boxengine.adapters.sql.shape.tables import for_driver, quoted
 from boxengine.domain.box import Box, BoxType, Storage, StrictOrder
@@ -53,7 +53,7 @@ def upgraded(engine: sa.Engine, box: Box) -> set[str]:
     """Upgrades, and returns the names of all tables."""
     assert list(upgrade.apply(engine, plan(engine, box)))
     assert plan(engine, box) == []
-    assert schema.check(engine, [box]) + job_schema.check(engine, [JOBS], {}) == []
+    assert checks.check(engine, [box]) + job_schema.check(engine, [JOBS], {}) == []
     return tables(engine)
 
 

@@ -19,7 +19,7 @@ from boxengine import OutboxItem, SequencedItem
 from boxengine.adapters.sql.creating.insert import SqlRows
 from boxengine.adapters.sql.creating.known_rows import KnownRows, Mark
 from boxengine.adapters.sql.creating.numbered import NumberedRows
-from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.making import checks, schema
 from boxengine.domain.box import Box, BoxType
 from boxengine.errors import InvalidItem, SchemaMismatch, StoreUnavailable
 
@@ -276,13 +276,13 @@ def test_db_create_adds_the_column_to_a_table_that_is_there_and_a_second_time_ch
     numbered = Box(name=PLAIN.name, type=PLAIN.type, table=PLAIN.table, sequence=True)
     with engine.begin() as connection:
         SqlRows(PLAIN).insert(connection, [row("a")])
-    (finding,) = schema.check(engine, [numbered])
+    (finding,) = checks.check(engine, [numbered])
     assert (finding.severity, "has no column seq" in finding.message) == ("error", True)
     with pytest.raises(SchemaMismatch, match="has no column seq"):
         create(engine, row("a"), box=numbered)
     for _ in range(2):
         schema.create(engine, [numbered])
-        assert schema.check(engine, [numbered]) == []
+        assert checks.check(engine, [numbered]) == []
     create(engine, row("a"), box=numbered)
     assert numbers(engine, numbered) == {"a": [None, 1]}
 
@@ -290,7 +290,7 @@ def test_db_create_adds_the_column_to_a_table_that_is_there_and_a_second_time_ch
 def test_a_table_without_its_counters_is_refused_with_what_to_do(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("DROP TABLE order_outbox_items_seqs"))
-    (finding,) = schema.check(engine, [OUTBOX])
+    (finding,) = checks.check(engine, [OUTBOX])
     assert (finding.severity, "order_outbox_items_seqs" in finding.message) == ("error", True)
     with pytest.raises(SchemaMismatch, match="boxengine db create"):
         create(engine, row("a"))
@@ -303,7 +303,7 @@ def test_the_sql_of_db_ddl_makes_the_same(engine: Engine) -> None:
             connection.execute(text(f"DROP TABLE {table}"))
         for statement in statements:
             connection.exec_driver_sql(statement.replace("%", "%%"))
-    assert schema.check(engine, [OUTBOX]) == []
+    assert checks.check(engine, [OUTBOX]) == []
     create(engine, row("a"))
     assert numbers(engine) == {"a": [1]}
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.making import checks
 from boxengine.adapters.sql.shape.tables import OPTIONAL
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Failure
@@ -217,6 +217,6 @@ def test_a_column_added_by_hand_serves_as_far_as_its_index_allows(rig: Rig) -> N
 
 def said_of(rig: Rig) -> list[str]:
     """What ``db check`` says of the box's table; none of it stops the box."""
-    findings = schema.check(rig.engine, [rig.box()])
+    findings = checks.check(rig.engine, [rig.box()])
     assert {finding.severity for finding in findings} <= {"warning"}
     return [finding.message for finding in findings]

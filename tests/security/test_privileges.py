@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from boxengine import ItemAttributes
-from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.making import checks
 from boxengine.adapters.sql.receiving.inbox import SqlInbox
 from boxengine.app.servers import database
 from boxengine.app.servers.connected import connect as connect_servers
@@ -141,7 +141,7 @@ def test_with_the_same_grants_people_look_at_items_and_retry_discard_delete_and_
 
 def test_db_check_needs_no_more_than_the_worker_has(site: Site) -> None:
     rig = site.account(*WORKER)
-    assert schema.check(rig.engine, [rig.box(), rig.box(INBOX)]) == []
+    assert checks.check(rig.engine, [rig.box(), rig.box(INBOX)]) == []
 
 
 @pytest.mark.parametrize("missing", sorted(WORKER))

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 import boxengine
 from boxengine.adapters.sql.dialects.postgresql import _listed
-from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.making import checks, schema
 from boxengine.app.servers.connected import connect as connect_servers
 from boxengine.domain.item import Status
 from boxengine.engine.item_actions import Action, ItemActions
@@ -51,7 +51,7 @@ def servers_of(request: pytest.FixtureRequest, redis_url: str) -> tuple[str, str
 
 def journey(rig: Rig, box: str = BOX) -> None:
     """Create, deliver with a failure, look, retry, discard, delete, clean up: every statement there is."""
-    assert schema.check(rig.engine, [rig.box(box)]) == []
+    assert checks.check(rig.engine, [rig.box(box)]) == []
     rig.create_tables()
     receiver = Receiver(FailsFirst(2, guilty=lambda item: item.event_key == "poison"))
     rig.carry(receiver, box=box)
@@ -142,7 +142,7 @@ def test_the_printed_ddl_of_hostile_names_makes_what_the_check_wants(
                 for statement in schema.ddl(rig.engine.dialect.name, [rig.box()]):
                     # Past SQLAlchemy and its placeholders, as psql or a migration would.
                     connection.connection.cursor().execute(statement)
-            assert schema.check(rig.engine, [rig.box()]) == []
+            assert checks.check(rig.engine, [rig.box()]) == []
 
 
 # ── values ───────────────────────────────────────────────────────────────────────────────────────────

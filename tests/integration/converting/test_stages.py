@@ -17,7 +17,7 @@ from boxengine.adapters.sql.converting import steps
 from boxengine.adapters.sql.converting.conversion import Conversion
 from boxengine.adapters.sql.converting.patience import Patience
 from boxengine.adapters.sql.log.stage import Stage
-from boxengine.adapters.sql.making import schema, sizes
+from boxengine.adapters.sql.making import checks, schema, sizes
 from boxengine.adapters.system import SystemClock
 from boxengine.domain.box import BoxType, Storage
 from boxengine.domain.item import Status
@@ -392,7 +392,7 @@ def test_a_worker_of_the_other_storage_says_how_to_go_on(box: Bench) -> None:
         "boxengine db convert order_item --to table",
     ):
         box.deliver(TABLE)
-    (finding,) = [each for each in schema.check(box.engine, [box.boxes[TABLE]]) if each.severity == "error"]
+    (finding,) = [each for each in checks.check(box.engine, [box.boxes[TABLE]]) if each.severity == "error"]
     assert "but its items are in a log" in finding.message
     box.conversion().back()
     box.conversion().finish_to_table()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from boxengine.adapters.sql.delivering.store import SqlStore
-from boxengine.adapters.sql.making import schema, upgrade
+from boxengine.adapters.sql.making import checks, upgrade
 from boxengine.adapters.sql.shape.tables import OPTIONAL
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Failure
@@ -241,7 +241,7 @@ def test_people_find_the_items_of_a_key(make_rig: MakeRig, variant: str) -> None
 def test_the_check_names_each_missing_column_and_what_is_lost_with_it(make_rig: MakeRig, variant: str) -> None:
     rig = make_rig(tables=False)
     table = ReferenceTable(rig, variant)
-    findings = schema.check(rig.engine, [rig.box()])
+    findings = checks.check(rig.engine, [rig.box()])
     assert {finding.severity for finding in findings} == {"warning"}
     said = " ".join(finding.message for finding in findings)
     missing = [*ADDED, *(["event_name", "options", "error_log"] if table.lean else [])]
@@ -256,7 +256,7 @@ def test_db_create_adds_the_indexes_that_a_table_of_the_reference_lacks(make_rig
     rig.carry(Receiver())
     for _ in range(2):
         rig.create_tables()
-    assert not any("no index" in finding.message for finding in schema.check(rig.engine, [rig.box()]))
+    assert not any("no index" in finding.message for finding in checks.check(rig.engine, [rig.box()]))
     table.write(1)
     rig.deliver(1)
     assert rig.statuses(BOX) == [Status.DELIVERED]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.making import checks
 from boxengine.adapters.sql.shape.texts import TextColumn
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Failure
@@ -79,7 +79,7 @@ def test_a_reason_that_a_databases_encoding_lacks_repeats_nothing(make_rig: Make
 @pytest.mark.parametrize("database", ["LATIN1"], indirect=True)
 def test_db_check_names_an_encoding_that_lacks_characters(make_rig: MakeRig) -> None:
     rig = make_rig()
-    messages = [finding.message for finding in schema.check(rig.engine, [rig.box()])]
+    messages = [finding.message for finding in checks.check(rig.engine, [rig.box()])]
     assert any("character set LATIN1" in message for message in messages)
 
 
@@ -93,7 +93,7 @@ def test_a_reason_longer_than_its_column_is_cut(make_rig: MakeRig) -> None:
 @ON_POSTGRESQL
 def test_db_check_is_silent_where_every_character_can_be_stored(make_rig: MakeRig) -> None:
     rig = make_rig()
-    assert not [each for each in schema.check(rig.engine, [rig.box()]) if "character set" in each.message]
+    assert not [each for each in checks.check(rig.engine, [rig.box()]) if "character set" in each.message]
 
 
 # ── MariaDB ──────────────────────────────────────────────────────────────────────────────────────────
@@ -116,7 +116,7 @@ def test_a_reason_that_its_column_cannot_store_repeats_nothing(
     rig = make_rig(box={"max_retries": 0})
     rig.execute(f"ALTER TABLE {rig.box().table} MODIFY error_log {definition}")
     assert kept in check_one_failure_among_others(rig)
-    named = [each.message for each in schema.check(rig.engine, [rig.box()]) if "character set" in each.message]
+    named = [each.message for each in checks.check(rig.engine, [rig.box()]) if "character set" in each.message]
     assert len(named) == (charset is not None)
     assert all(str(charset) in message for message in named)
 

@@ -14,7 +14,7 @@ from boxengine.adapters.sql.log.foreign import reposition
 from boxengine.adapters.sql.looking.census import SqlCensus
 from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.adapters.sql.looking.log_rows import LogRows
-from boxengine.adapters.sql.making import schema, sizes
+from boxengine.adapters.sql.making import checks, schema, sizes
 from boxengine.domain.box import Storage
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Settlement
@@ -39,7 +39,7 @@ def test_making_the_tables_twice_changes_nothing_and_they_are_in_order(bench: Be
     before = bench.ask("SELECT * FROM order_items_positions ORDER BY bucket")
     assert schema.create(bench.engine, [bench.box]) == []
     assert bench.ask("SELECT * FROM order_items_positions ORDER BY bucket") == before
-    assert schema.check(bench.engine, [bench.box]) == []
+    assert checks.check(bench.engine, [bench.box]) == []
 
 
 def test_the_printed_statements_make_the_same_tables(bench: Bench) -> None:
@@ -57,7 +57,7 @@ def test_the_printed_statements_make_the_same_tables(bench: Bench) -> None:
 
 def test_a_log_that_is_not_there_is_found_and_told(bench: Bench) -> None:
     bench.run("DROP TABLE order_items_log")
-    (finding,) = schema.check(bench.engine, [bench.box])
+    (finding,) = checks.check(bench.engine, [bench.box])
     assert finding.severity == "error"
     assert "order_items_log" in finding.message
     assert "db create" in finding.message
@@ -66,7 +66,7 @@ def test_a_log_that_is_not_there_is_found_and_told(bench: Bench) -> None:
 def test_buckets_without_a_position_are_told_and_not_passed_over(bench: Bench) -> None:
     bench.commit(bucket=1)
     bench.ask("DELETE FROM order_items_positions WHERE bucket = 1 RETURNING 1")
-    (finding,) = schema.check(bench.engine, [bench.box])
+    (finding,) = checks.check(bench.engine, [bench.box])
     assert "has no position for 1 bucket: db create" in finding.message
     with pytest.raises(StoreUnavailable, match="no position"):
         bench.take(buckets=(0, 1))
@@ -210,10 +210,10 @@ def test_db_check_tells_of_a_publication_that_keeps_retention_from_the_log_and_i
     )
     with pytest.raises(StoreUnavailable, match="replica identity"):
         delete()
-    (told,) = schema.check(bench.engine, [bench.box])
+    (told,) = checks.check(bench.engine, [bench.box])
     assert "order_items_log has no replica identity, and a publication has it (everything)" in told.message
     bench.run(told.remedy.removeprefix("As its owner: ").rstrip("."))
-    assert schema.check(bench.engine, [bench.box]) == []
+    assert checks.check(bench.engine, [bench.box]) == []
     assert delete() == 1
 
 
@@ -379,11 +379,11 @@ def test_data_restored_beside_the_positions_of_db_create_goes_on_where_it_was(be
         "INSERT INTO order_items_positions (bucket, passed, server) "
         "SELECT bucket, '3:3:', system_identifier FROM generate_series(0, 1) AS bucket, pg_control_system()"
     )
-    (told,) = [finding for finding in schema.check(bench.engine, [bench.box]) if finding.severity == "error"]
+    (told,) = [finding for finding in checks.check(bench.engine, [bench.box]) if finding.severity == "error"]
     assert "two positions for 2 buckets" in told.message
     bench.store = SqlStore(bench.engine)  # a worker that starts now
     assert bench.take(buckets=(0, 1)) == [waiting]
-    assert schema.check(bench.engine, [bench.box]) == []
+    assert checks.check(bench.engine, [bench.box]) == []
     assert bench.store.outlook(bench.box, [0, 1]).due == []
     assert bench.store.oldest_finished(bench.box, DELIVERED) is not None, "nothing keeps retention from the log"
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from boxengine.adapters.sql.log.foreign import reposition
-from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.making import checks
 from boxengine.domain.item import Status
 from boxengine.embedded import EmbeddedPostgres
 from boxengine.embedded.account import unprivileged_account
@@ -136,7 +136,7 @@ def test_a_logical_copy_delivers_once_no_row_arrives_any_more_and_loses_nothing(
                 new.take()
             with pytest.raises(StoreUnavailable, match=r"still arrive .* \(arriving\)"):
                 reposition(new.engine, new.box, anyway=True)
-            (told,) = [each for each in schema.check(new.engine, [new.box]) if each.severity == "error"]
+            (told,) = [each for each in checks.check(new.engine, [new.box]) if each.severity == "error"]
             assert "still arrive" in told.message
             items.append(old.commit())
             eventually(lambda: len(new.ask("SELECT FROM order_items_log")) == len(items))
@@ -145,4 +145,4 @@ def test_a_logical_copy_delivers_once_no_row_arrives_any_more_and_loses_nothing(
         new.run(f"SELECT setval('order_items_id_seq', {items[-1]})")
         items.append(new.commit())
         assert new.take() == items
-        assert schema.check(new.engine, [new.box]) == []
+        assert checks.check(new.engine, [new.box]) == []

@@ -11,7 +11,7 @@ import pytest
 from boxengine.adapters.sql.checking.checkup import SqlCheckup
 from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.delivering.store import SqlStore
-from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.making import checks
 from boxengine.domain.item import Status
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Turnover
@@ -171,7 +171,7 @@ def test_a_grant_on_single_columns_is_enough_to_record_a_delivery(bench: Bench) 
 
 def test_db_check_tells_that_positions_may_not_be_read(bench: Bench) -> None:
     with account(bench, *(grant for grant in GRANTS if grant != "SELECT ON order_items_positions")) as worker:
-        (finding,) = schema.check(worker.engine, [bench.box])
+        (finding,) = checks.check(worker.engine, [bench.box])
     assert finding.severity == "error"
     assert "may not SELECT on order_items_positions" in finding.message
     assert "GRANT SELECT ON" in finding.remedy
@@ -202,5 +202,5 @@ def test_an_account_that_may_not_see_which_subscriptions_there_are_is_told(postg
         with account(log, *(f"ALL ON {table}" for table in own)) as limited:
             limited.box = log.readers["billing"]
             assert any("order_items_readers" in text for text in privileges_missing(limited))
-            (finding, *_) = schema.check(limited.engine, [limited.box])
+            (finding, *_) = checks.check(limited.engine, [limited.box])
             assert "may not SELECT on public.order_items_readers" in finding.message

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from boxengine.adapters.sql.creating.insert import SqlRows
-from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.making import checks, schema
 from boxengine.adapters.sql.receiving.inbox import SqlInbox
 from boxengine.domain.box import BoxType, Storage
 from boxengine.domain.item import Status
@@ -59,7 +59,7 @@ def test_a_log_is_made_beside_a_table_that_has_messages(bench: Bench) -> None:
         SqlRows(box).insert(connection, [message()])
     box = replace(box, storage=Storage.LOG)
     schema.create(bench.engine, [box])
-    assert schema.check(bench.engine, [box]) == []
+    assert checks.check(bench.engine, [box]) == []
 
 
 def test_a_dedup_key_is_known_as_a_uuid_is(bench: Bench) -> None:

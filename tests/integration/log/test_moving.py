@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from boxengine.adapters.sql.log import moving
 from boxengine.adapters.sql.log.moving import Moved, Mover, Target, give_up, unread_by
-from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.making import checks, schema
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.errors import SchemaMismatch, StoreConflict, StoreUnavailable
 from tests.eventually import eventually
@@ -205,7 +205,7 @@ def test_a_subscription_that_is_given_up_holds_nothing_back_any_more(log: Shared
     assert unread_by(log.engine, replace(log.box, subscriptions=("search",)), "billing") == Moved(2, at_least=False)
     assert give_up(log.engine, log.box, "billing") == 1
     left = reader_of(replace(log.box, subscriptions=("search",)), "search")
-    assert schema.check(log.engine, [left]) == []
+    assert checks.check(log.engine, [left]) == []
     with pytest.raises(SchemaMismatch, match=r"no positions of order_item\.billing"):
         give_up(log.engine, log.box, "billing")
 
@@ -224,7 +224,7 @@ def test_a_log_box_moves_to_subscriptions_once_its_own_position_is_given_up(log:
             give_up(log.engine, log.box, "", dry=dry)
     log.run("DELETE FROM order_items")
     assert give_up(log.engine, log.box, "") == 0
-    assert schema.check(log.engine, list(log.readers.values())) == []
+    assert checks.check(log.engine, list(log.readers.values())) == []
 
 
 def test_an_item_that_goes_out_while_a_way_back_by_time_is_sought_goes_out_once_more(

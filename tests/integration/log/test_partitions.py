@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from boxengine.adapters.sql.log import turnover
 from boxengine.adapters.sql.log.partitions import AHEAD, FIRST_STEP
-from boxengine.adapters.sql.making import schema, upgrade
+from boxengine.adapters.sql.making import checks, schema, upgrade
 from boxengine.domain.box import Retention
 from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
@@ -77,7 +77,7 @@ def test_a_new_log_takes_its_first_items_into_a_partition_and_making_it_again_ch
     assert schema.create(bench.engine, [bench.box]) == []
     assert partitions(bench).default == "order_items_log_default"
     assert [each.name for each in partitions(bench).ranges] == ["order_items_log_p0"]
-    assert schema.check(bench.engine, [bench.box]) == []
+    assert checks.check(bench.engine, [bench.box]) == []
 
 
 def test_a_pass_makes_partitions_ahead_and_the_next_one_makes_nothing(bench: Bench) -> None:
@@ -103,7 +103,7 @@ def test_items_for_which_there_is_no_partition_are_taken_by_the_default_one_and_
     bench.run("DROP TABLE order_items_log_p0")
     first = bench.commit()
     assert home(bench, first) == "order_items_log_default"
-    (finding,) = schema.check(bench.engine, [bench.box])
+    (finding,) = checks.check(bench.engine, [bench.box])
     assert "no partition for what is written now" in finding.message
     done = turn(bench)
     assert done.made
@@ -433,7 +433,7 @@ def test_a_log_without_partitions_stays_as_it_is_whatever_the_configuration_says
     item = bench.commit()
     assert bench.take() == [item]
     assert bench.store.turn_over(bench.box, created_before=datetime.now(UTC)) is None
-    (finding,) = schema.check(bench.engine, [bench.box])
+    (finding,) = checks.check(bench.engine, [bench.box])
     assert "is one table" in finding.message
     now = datetime.now(UTC) + SOON
     span = {"created_from": now - DAY, "created_before": now}
@@ -443,5 +443,5 @@ def test_a_log_without_partitions_stays_as_it_is_whatever_the_configuration_says
 def test_partitions_are_kept_up_where_the_configuration_no_longer_names_them(bench: Bench) -> None:
     bench.box = replace(bench.box, log_partitions=None, retention=Retention())
     assert schema.create(bench.engine, [bench.box]) == []
-    assert schema.check(bench.engine, [bench.box]) == []
+    assert checks.check(bench.engine, [bench.box]) == []
     assert turn(bench).made

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.log.statements import LogStatements
-from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.making import checks
 from boxengine.domain.box import Backoff, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
@@ -198,7 +198,7 @@ def test_a_row_that_cannot_step_aside_keeps_back_its_own_bucket_and_no_other(ben
     bench.run("CREATE TABLE orders (key text PRIMARY KEY)")
     bench.run("INSERT INTO orders VALUES ('k')")
     bench.run("ALTER TABLE order_items ADD FOREIGN KEY (event_key) REFERENCES orders")
-    (finding,) = schema.check(bench.engine, [bench.box])
+    (finding,) = checks.check(bench.engine, [bench.box])
     assert finding.severity == "warning"
     assert "table order_items has constraints that its log has not (order_items_event_key_fkey)" in finding.message
     guilty, later = bench.commit(key="gone"), bench.commit()

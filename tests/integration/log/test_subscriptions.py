@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from boxengine.adapters.memory.leases import MemoryLeases
 from boxengine.adapters.sql.log import moving
 from boxengine.adapters.sql.log.foreign import reposition
-from boxengine.adapters.sql.making import schema, sizes
+from boxengine.adapters.sql.making import checks, schema, sizes
 from boxengine.adapters.system import SystemClock
 from boxengine.domain.box import Beginning, Retention
 from boxengine.domain.item import Status
@@ -169,7 +169,7 @@ def test_making_the_tables_twice_changes_nothing_and_they_are_in_order(log: Shar
     before = log.ask("SELECT * FROM order_items_billing_positions ORDER BY bucket")
     assert schema.create(log.engine, boxes) == []
     assert log.ask("SELECT * FROM order_items_billing_positions ORDER BY bucket") == before
-    assert schema.check(log.engine, boxes) == []
+    assert checks.check(log.engine, boxes) == []
 
 
 def test_the_printed_statements_make_the_same_tables(log: SharedLog) -> None:
@@ -194,20 +194,20 @@ def test_a_subscription_that_the_configuration_has_lost_is_refused_with_what_to_
     told = r"deploy the one that does or, if none does any more, .+ subscriptions drop order_item\.billing"
     with pytest.raises(SchemaMismatch, match=told):
         log.store.claims(left).open({0: None}, 1).__enter__()
-    (finding,) = schema.check(log.engine, [left])
+    (finding,) = checks.check(log.engine, [left])
     assert "order_item.billing has a position" in finding.message
 
 
 def test_a_log_that_was_read_without_subscriptions_is_refused_with_what_to_do(log: SharedLog) -> None:
     schema.create(log.engine, [replace(log.box, subscriptions=())])
-    (finding, *_) = schema.check(log.engine, [log.readers["search"]])
+    (finding, *_) = checks.check(log.engine, [log.readers["search"]])
     assert "subscriptions drop order_item" in finding.message
 
 
 def test_a_log_with_subscriptions_is_not_read_without_them(log: SharedLog) -> None:
     plain = replace(log.box, subscriptions=())
     schema.create(log.engine, [plain])
-    findings = schema.check(log.engine, [plain])
+    findings = checks.check(log.engine, [plain])
     assert any("order_item.billing, order_item.search" in finding.message for finding in findings)
 
 

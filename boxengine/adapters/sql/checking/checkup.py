@@ -13,7 +13,7 @@ from boxengine.adapters.sql.checking.server import AREA, ServerChecks
 from boxengine.adapters.sql.connecting import clock
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.delivering.store import SqlStore
-from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.making import checks
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.box import Box
 from boxengine.engine.checkup import LONG_TRANSACTION, clock_remark
@@ -80,7 +80,7 @@ class SqlCheckup:
     def _tables(self, boxes: Sequence[Box]) -> list[Remark]:
         found = [
             Remark(area=AREA, text=f"{each.box}: {each.message}", advice=each.remedy, box=each.box)
-            for each in schema.check(self._store.engine, list(boxes), self._models)
+            for each in checks.check(self._store.engine, list(boxes), self._models)
         ]
         return found or [Remark(area=AREA, text="Tables and indexes are as they should be.")]
 

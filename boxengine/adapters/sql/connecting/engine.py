@@ -298,7 +298,10 @@ def _complete_session(connection: Any, _record: object, *, theirs: str, ours: Ma
 
 
 _INIT = "init_command"
-_NEEDS_A_PACKAGE = "install it where boxengine runs; for caching_sha2_password, which accounts of MySQL 8 use, TLS will do in its place"
+_NEEDS_A_PACKAGE = (
+    "install it where boxengine runs; for caching_sha2_password, which accounts of MySQL 8 use, TLS will do "
+    "in its place"
+)
 """What to do where PyMySQL lacks one for the way in which an account authenticates."""
 _OF_POSTGRESQL = {
     "application_name": "boxengine",

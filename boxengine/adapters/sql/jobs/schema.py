@@ -12,8 +12,8 @@ from sqlalchemy.engine.interfaces import Dialect
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.jobs.models import schedule_table
 from boxengine.adapters.sql.jobs.rows import JobRows
+from boxengine.adapters.sql.making.checks import ADDED_BY_UPGRADE, Finding, check_engines, unless_locked
 from boxengine.adapters.sql.making.planning import is_set
-from boxengine.adapters.sql.making.schema import ADDED_BY_UPGRADE, Finding, check_engines, unless_locked
 from boxengine.adapters.sql.shape.tables import for_driver, quoted, unescaped
 from boxengine.domain.jobs import JobBox
 

@@ -1,5 +1,5 @@
 """Tables are made, checked and upgraded.
 
-``schema`` makes, checks and prints the tables and indexes of all boxes. ``upgrade`` compares a database with them and adds what
-is missing, through the plans of ``planning``. ``sizes`` records the number of buckets in force.
+``schema`` makes and prints the tables and indexes of all boxes; ``checks`` finds what is wrong with those that are there.
+``upgrade`` adds what a database lacks, through the plans of ``planning``. ``sizes`` records the number of buckets in force.
 """
