@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from boxengine.adapters.redis.connection import connect
 from boxengine.adapters.redis.failures import RedisFailures
+from boxengine.adapters.redis.history import RedisHistory
 from boxengine.adapters.redis.workers import RedisWorkers
 from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry.prometheus import PrometheusObserver
 from boxengine.ports import Signal
 from boxengine.ports.events import Event
+from boxengine.ports.people.history import Calls, Happened, Span
 from tests.conformance.coordination import RedisRig, job, make_box
 from tests.integration.engine.receivers import Receiver
 from tests.integration.engine.rig import BOX, Rig
@@ -246,6 +248,21 @@ def test_rubbish_among_the_workers_is_no_worker(client: redis.Redis, values: lis
         client.sadd("boxengine:workers", name)
         client.set(f"boxengine:worker:{name.decode(errors='replace')}", value)
     assert RedisWorkers(client).living() == []
+
+
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan", "1e400", "-5", "9" * 5000, "9" * 400, "", "rubbish", b"\xff"])
+@pytest.mark.parametrize("field", ["o", "d", "f", "w0", "tc:log", "tm:log"])
+def test_an_absurd_number_in_the_history_is_none(client: redis.Redis, field: str, value: str | bytes) -> None:
+    history, now = RedisHistory(client), datetime.now(UTC)
+    history.measured({BOX: 2.5}, now=now)
+    history.add({BOX: Happened(delivered=1)}, now=now)
+    [key] = client.keys(f"boxengine:history:{BOX}:hour:*")
+    client.hset(key, mapping={field: value, "w" + "9" * 5000: "1"})
+    slot = history.read(BOX, Span.HOUR, now=now)[-1]
+    assert slot.oldest_wait == (None if field == "o" else 2.5)
+    assert (slot.happened.delivered, slot.happened.failed) == (int(field != "d"), 0)
+    assert not any(slot.happened.waits.values())
+    assert all(calls == Calls() for calls in slot.happened.transports.values())
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=SLOW_SERVERS)

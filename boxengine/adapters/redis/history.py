@@ -17,6 +17,8 @@ from boxengine.ports.people.history import Calls, Happened, Slot, Span
 
 _CALLS, _ITEMS, _FAILED_ITEMS, _MICROSECONDS = b"tc:", b"ti:", b"tf:", b"tm:"
 """Prefixes; a transport's name follows."""
+_DIGITS = 18
+"""The most that a number in it has: longer ones are a stranger's, and neither Python nor JSON may have a place for them."""
 _DELIVERED, _FAILED, _OLDEST, _WAITS = b"d", b"f", b"o", b"w"
 
 
@@ -99,7 +101,9 @@ def _kept(span: Span) -> int:
 
 
 def _happened(found: Mapping[bytes, bytes]) -> Happened:
-    waits = {int(name[1:]): _whole(count) for name, count in found.items() if name[:1] == _WAITS and name[1:].isdigit()}
+    waits = {
+        _whole(name[1:]): _whole(count) for name, count in found.items() if name[:1] == _WAITS and _is_whole(name[1:])
+    }
     names = [name[len(_CALLS) :] for name in found if name.startswith(_CALLS)]
     transports = {name.decode(errors="replace"): _calls(found, name) for name in names}
     return Happened(_whole(found.get(_DELIVERED, b"")), _whole(found.get(_FAILED, b"")), waits, transports)
@@ -124,10 +128,15 @@ def _calls(found: Mapping[bytes, bytes], name: bytes) -> Calls:
 
 def _oldest(found: Mapping[bytes, bytes]) -> float | None:
     try:
-        return float(found[_OLDEST])
+        seconds = float(found[_OLDEST])
     except (KeyError, ValueError):
         return None
+    return seconds if 0 <= seconds < 10**_DIGITS else None
 
 
 def _whole(text: bytes) -> int:
-    return int(text) if text.isdigit() else 0
+    return int(text) if _is_whole(text) else 0
+
+
+def _is_whole(text: bytes) -> bool:
+    return text.isdigit() and len(text) <= _DIGITS
