@@ -15,14 +15,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
+from boxengine.adapters.redis.attempts import RedisAttempts
 from boxengine.adapters.redis.connection import connect
 from boxengine.adapters.redis.failures import RedisFailures
 from boxengine.adapters.redis.history import RedisHistory
+from boxengine.adapters.redis.in_hand import RedisInHand
 from boxengine.adapters.redis.workers import RedisWorkers
 from boxengine.adapters.system import SystemClock
 from boxengine.adapters.telemetry.prometheus import PrometheusObserver
 from boxengine.ports import Signal
 from boxengine.ports.events import Event
+from boxengine.ports.people.attempts import Attempt
 from boxengine.ports.people.history import Calls, Happened, Span
 from tests.conformance.coordination import RedisRig, job, make_box
 from tests.integration.engine.receivers import Receiver
@@ -183,6 +186,20 @@ def test_keys_of_the_right_type_full_of_rubbish_stop_nothing(rig: Rig, client: r
     client.hset(f"{BOX}:queued", mapping={"0": "rubbish", "1": b"\xff", "2": "?", "x" * 1000: "", "3": "9" * 400})
     client.sadd(f"{BOX}:wanted", "0", "1", "-1", "rubbish", b"\xff", "9" * 400)
     delivers_all(rig)
+
+
+def test_a_number_of_thousands_of_digits_is_no_bucket_no_note_and_no_item(redis_url: str, client: redis.Redis) -> None:
+    rig, endless = RedisRig(redis_url), "9" * 5000
+    client.hset(f"boxengine:in_work:{BOX}", mapping={endless: "x", "3": "y"})
+    assert rig.queue.in_work(FOUR) == {3}
+    client.hset(f"boxengine:in_hand:{BOX}", "item", f"{endless}:another")
+    assert RedisInHand(client, worker="this").put(FOUR, "item") == 0
+    client.zadd(f"boxengine:attempts:{BOX}", {endless: 0, "rubbish": 0})
+    attempts = RedisAttempts(client, items=1)
+    failed = [Attempt(item_id=number, uuid="u", at=datetime.now(UTC), number=1, reason="") for number in (1, 2)]
+    attempts.add({BOX: failed})
+    assert client.zcard(f"boxengine:attempts:{BOX}") == 1
+    rig.close()
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "hash"])

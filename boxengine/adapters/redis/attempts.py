@@ -14,6 +14,7 @@ import redis
 from redis.exceptions import ResponseError
 
 from boxengine.adapters.redis.connection import translated
+from boxengine.adapters.redis.foreign import is_number
 from boxengine.ports.people.attempts import KEPT_ATTEMPTS, Attempt
 
 KEPT = timedelta(days=1)
@@ -63,7 +64,7 @@ class RedisAttempts:
 
     def _drop(self, box: str, number: int) -> None:
         popped: Any = self._client.zpopmin(self._index(box), number)
-        keys = [self._key(box, int(member)) for member, _ in popped if member.isdigit()]
+        keys = [self._key(box, int(member)) for member, _ in popped if is_number(member)]
         if keys:
             self._client.delete(*keys)
 

@@ -1,4 +1,4 @@
-"""Deletes keys under boxengine's names that another program has set: nothing in Redis is too valuable to lose.
+"""Tells what another program has written under boxengine's names, and deletes such keys: nothing in Redis is too dear to lose.
 
 Redis answers a list command with WRONGTYPE if somebody has set a string there. If it stayed, one such key would stop every
 box that the same call waits for.
@@ -14,6 +14,14 @@ from redis.exceptions import ResponseError
 
 from boxengine.adapters.redis import keys
 from boxengine.domain.box import Box
+
+DIGITS = 18
+"""The most that a number of boxengine's has."""
+
+
+def is_number(text: bytes) -> bool:
+    """Whether it is a whole number that boxengine may have written. Python converts no text of thousands of digits."""
+    return text.isdigit() and len(text) <= DIGITS
 
 
 def is_wrong_type(error: ResponseError) -> bool:

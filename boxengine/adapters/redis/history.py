@@ -13,12 +13,11 @@ import redis
 from redis.exceptions import ResponseError
 
 from boxengine.adapters.redis.connection import translated
+from boxengine.adapters.redis.foreign import DIGITS, is_number
 from boxengine.ports.people.history import Calls, Happened, Slot, Span
 
 _CALLS, _ITEMS, _FAILED_ITEMS, _MICROSECONDS = b"tc:", b"ti:", b"tf:", b"tm:"
 """Prefixes; a transport's name follows."""
-_DIGITS = 18
-"""The most that a number in it has: longer ones are a stranger's, and neither Python nor JSON may have a place for them."""
 _DELIVERED, _FAILED, _OLDEST, _WAITS = b"d", b"f", b"o", b"w"
 
 
@@ -102,7 +101,7 @@ def _kept(span: Span) -> int:
 
 def _happened(found: Mapping[bytes, bytes]) -> Happened:
     waits = {
-        _whole(name[1:]): _whole(count) for name, count in found.items() if name[:1] == _WAITS and _is_whole(name[1:])
+        _whole(name[1:]): _whole(count) for name, count in found.items() if name[:1] == _WAITS and is_number(name[1:])
     }
     names = [name[len(_CALLS) :] for name in found if name.startswith(_CALLS)]
     transports = {name.decode(errors="replace"): _calls(found, name) for name in names}
@@ -131,12 +130,8 @@ def _oldest(found: Mapping[bytes, bytes]) -> float | None:
         seconds = float(found[_OLDEST])
     except (KeyError, ValueError):
         return None
-    return seconds if 0 <= seconds < 10**_DIGITS else None
+    return seconds if 0 <= seconds < 10**DIGITS else None
 
 
 def _whole(text: bytes) -> int:
-    return int(text) if _is_whole(text) else 0
-
-
-def _is_whole(text: bytes) -> bool:
-    return text.isdigit() and len(text) <= _DIGITS
+    return int(text) if is_number(text) else 0

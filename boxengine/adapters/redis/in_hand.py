@@ -9,7 +9,7 @@ from redis.exceptions import ResponseError
 
 from boxengine.adapters.redis import keys
 from boxengine.adapters.redis.connection import translated
-from boxengine.adapters.redis.foreign import is_wrong_type
+from boxengine.adapters.redis.foreign import is_number, is_wrong_type
 from boxengine.domain.box import Box
 
 REMEMBERED_FOR = timedelta(hours=1)
@@ -48,7 +48,7 @@ class RedisInHand:
             noted = None
         text = noted.decode(errors="replace") if isinstance(noted, bytes) else ""
         deaths, colon, worker = text.partition(":")
-        return (int(deaths), worker) if colon and deaths.isdecimal() else (0, self._worker)
+        return (int(deaths), worker) if colon and is_number(deaths.encode()) else (0, self._worker)
 
     def take_out(self, box: Box, item: str) -> None:
         """Removes the item's note, once its sending has ended, whatever the result."""

@@ -21,7 +21,7 @@ from boxengine.adapters.redis import keys
 from boxengine.adapters.redis import queue_scripts as scripts
 from boxengine.adapters.redis.bucket_leases import BucketLeases
 from boxengine.adapters.redis.connection import Arguments, milliseconds, translated
-from boxengine.adapters.redis.foreign import drop_foreign, is_wrong_type
+from boxengine.adapters.redis.foreign import drop_foreign, is_number, is_wrong_type
 from boxengine.adapters.redis.script import Scripts
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
@@ -179,7 +179,7 @@ class RedisJobQueue:
         """The buckets whose last holder has not released them, whether it works on them or died."""
         with translated("look at the buckets in work", self._client):
             buckets = self._tried([box], partial(self._client.hkeys, keys.in_work(box)))
-        return frozenset(int(bucket) for bucket in cast("list[bytes]", buckets) if bucket.isdigit())
+        return frozenset(int(bucket) for bucket in cast("list[bytes]", buckets) if is_number(bucket))
 
     def state(self, box: Box) -> QueueState:
         """Length and age of the box's queue; no age where the oldest element is no job."""
