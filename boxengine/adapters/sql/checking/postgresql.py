@@ -11,7 +11,7 @@ from sqlalchemy import text
 from boxengine.adapters.sql.checking import autovacuum, bloat, held_back
 from boxengine.adapters.sql.checking.server import AREA, ServerChecks
 from boxengine.adapters.sql.connecting.pooler import is_pooled, shares_servers
-from boxengine.adapters.sql.dialects.row_security import hidden_rows
+from boxengine.adapters.sql.dialects.row_security import hidden_rows, may_hide
 from boxengine.adapters.sql.log.partitions import partitions_of
 from boxengine.adapters.sql.log.readers import READERS, Readers
 from boxengine.adapters.sql.log.stage import Stage, stage_of
@@ -133,8 +133,8 @@ class PostgresChecks(ServerChecks):
                     text=f"This account may not {', '.join(missing)} on {shown}.",
                     advice=f"As its owner: GRANT {', '.join(missing)} ON {name} TO {account}",
                 )
-            else:
-                yield from hidden_rows(self._connection, name, shown, account=account, area=AREA, box=table.box.name)
+            elif may_hide(self._connection, name):
+                yield hidden_rows(name, shown, account=account, area=AREA, box=table.box.name)
         yield from self._partitions(table, account)
 
     def conversion(self, table: BoxTable) -> Iterator[Remark]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from sqlalchemy import Connection, text
 
 from boxengine.ports.people.checkup import Remark
@@ -17,20 +15,22 @@ _MAY_HIDE = text("""
 """)
 
 
-def hidden_rows(
-    connection: Connection, name: str, shown: str, *, account: str, area: str, box: str
-) -> Iterator[Remark]:
-    """Whether rows of the table may be hidden from this account.
+def may_hide(connection: Connection, name: str) -> bool:
+    """Whether rows of the table, whose name is quoted, may be hidden from this account."""
+    return bool(connection.scalar(_MAY_HIDE, {"name": name}))
+
+
+def hidden_rows(name: str, shown: str, *, account: str, area: str, box: str) -> Remark:
+    """What people are told of a table whose rows may be hidden.
 
     Args:
         name: of the table, quoted.
         shown: the same as people write it.
         account: quoted.
     """
-    if connection.scalar(_MAY_HIDE, {"name": name}):
-        yield Remark(
-            area=area,
-            box=box,
-            text=f"Row-level security may hide rows of {shown} from this account: what it does not see is not delivered.",
-            advice=f"As its owner: CREATE POLICY boxengine ON {name} TO {account} USING (true)",
-        )
+    return Remark(
+        area=area,
+        box=box,
+        text=f"Row-level security may hide rows of {shown} from this account: what it does not see is not delivered.",
+        advice=f"As its owner: CREATE POLICY boxengine ON {name} TO {account} USING (true)",
+    )

@@ -8,7 +8,7 @@ from datetime import timedelta
 from sqlalchemy import func, select, text
 
 from boxengine.adapters.sql.connecting.errors import translated
-from boxengine.adapters.sql.dialects.row_security import hidden_rows
+from boxengine.adapters.sql.dialects.row_security import hidden_rows, may_hide
 from boxengine.adapters.sql.jobs import schema
 from boxengine.adapters.sql.jobs.inspection import SqlJobInspector
 from boxengine.adapters.sql.jobs.moments import ago
@@ -86,8 +86,8 @@ class SqlJobCheckup:
                     advice = f"As its owner: GRANT USAGE ON SEQUENCE {sequence} TO {account}"
                     told = f"This account may not draw from {sequence}."
                     found.append(Remark(area="jobs", box=box.name, text=told, advice=advice))
-                if not missing:
-                    found += hidden_rows(connection, name, table.fullname, account=account, area="jobs", box=box.name)
+                if not missing and may_hide(connection, name):
+                    found.append(hidden_rows(name, table.fullname, account=account, area="jobs", box=box.name))
         return found
 
     def _of(self, box: JobBox) -> list[Remark]:
