@@ -12,18 +12,10 @@ from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.log import tables as logs
 from boxengine.adapters.sql.log.foreign import STILL_ARRIVING
 from boxengine.adapters.sql.log.partitions import partitions_of
-from boxengine.adapters.sql.making.planning import (
-    LOCKED,
-    engine_without_transactions,
-    no_answer,
-)
+from boxengine.adapters.sql.making.planning import LOCKED, engine_without_transactions, no_answer
 from boxengine.adapters.sql.making.schema import known_indexes, tables
 from boxengine.adapters.sql.shape.index_names import index_name
-from boxengine.adapters.sql.shape.tables import (
-    BoxTable,
-    counters_of,
-    reflect,
-)
+from boxengine.adapters.sql.shape.tables import BoxTable, counters_of, reflect
 from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.domain.jobs import JobBox
 from boxengine.domain.words import plural

@@ -12,18 +12,10 @@ from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.creating.sequence import counters
 from boxengine.adapters.sql.log import parts as log_parts
 from boxengine.adapters.sql.log import tables as logs
-from boxengine.adapters.sql.making.planning import (
-    at_table,
-    is_set,
-)
+from boxengine.adapters.sql.making.planning import at_table, is_set
 from boxengine.adapters.sql.shape.index_names import index_name
 from boxengine.adapters.sql.shape.models import box_table, storage_settings
-from boxengine.adapters.sql.shape.tables import (
-    for_driver,
-    leads_to_keys,
-    quoted,
-    unescaped,
-)
+from boxengine.adapters.sql.shape.tables import for_driver, leads_to_keys, quoted, unescaped
 from boxengine.domain.box import Box, Storage, StrictOrder
 
 
