@@ -292,7 +292,7 @@ def test_whatever_a_serializer_raises_fails_its_own_item_alone(
     assert len(hook.requests) == 3
 
 
-@pytest.mark.parametrize("made", [{"a": 1}, {}, False, ["a"], 5, iter(["a"])], ids=repr)
+@pytest.mark.parametrize("made", [{"a": 1}, {}, False, ["a"], 5, iter(["a"])], ids=lambda made: type(made).__name__)
 def test_an_item_of_which_the_serializer_makes_no_bytes_fails_alone(make: Make, hook: Receiver, made: Any) -> None:
     transport = make(serializer=lambda payload, _context: made if payload == b"bad" else payload)
     first, bad = transport.call_batch([make_item(1), make_item(2, payload=b"bad")])
