@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from threading import Event
+from threading import Event, Lock
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from boxengine.app.servers.connected import connect as connect_servers
 from boxengine.domain.item import Item
 from boxengine.domain.job import Job
 from boxengine.engine.delivering.taking import Taking
+from boxengine.engine.polling import pauses
 from boxengine.engine.timing import TIMING
 from boxengine.ports import Hold
 from tests.integration.engine.receivers import BatchReceiver, Receiver
@@ -26,8 +28,21 @@ pytestmark = ON_POSTGRESQL
 OTHER = "other_outbox_item"
 
 
+class PatientLock:
+    """Whoever finds it taken waits."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self.release = self._lock.release
+
+    def acquire(self, *, blocking: bool) -> bool:
+        return self._lock.acquire()
+
+
 @pytest.fixture(autouse=True)
 def heard_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Otherwise a thread goes by the last answer as long as another one asks.
+    monkeypatch.setattr(pauses, "threading", SimpleNamespace(Lock=PatientLock))
     monkeypatch.setattr(ground, "TIMING", replace(TIMING, pause_heard=0.0, pause_asked_again=0.0))
 
 

@@ -17,6 +17,10 @@ from boxengine.adapters.sql.making.planning import is_set
 from boxengine.adapters.sql.shape.tables import for_driver, quoted, unescaped
 from boxengine.domain.jobs import JobBox
 
+_EQUAL_KEYS = (
+    "table {table}: columns lock_key and holds have the collation {collation}, which takes different keys for one: jobs of such "
+    "keys stop all others; make both VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+)
 _COLLATION = text(
     "SELECT collation_name FROM information_schema.columns "
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name AND column_name = 'holds'"
@@ -113,10 +117,7 @@ def _check_collation(connection: Connection, table: Table, box: JobBox) -> Itera
         return
     collation = connection.scalar(_COLLATION, {"schema": table.schema, "name": table.name})
     if collation is not None and not collation.endswith("_bin"):
-        told = (
-            f"table {table.fullname}: columns lock_key and holds have the collation {collation}, which takes different keys for "
-            "one: jobs of such keys stop all others; make both VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
-        )
+        told = _EQUAL_KEYS.format(table=table.fullname, collation=collation)
         yield Finding(box.name, "error", told, "The same for idempotency_key.")
 
 
