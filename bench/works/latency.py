@@ -25,7 +25,7 @@ RATE = 20
 WARM_UP = 10
 """The first items of each round are not counted: they open connections and prepare statements."""
 FIRST_SECONDS = 120
-"""The same of a log, so many that its worker is past its first seconds, in which it works by leases alone."""
+"""The same of a worker of boxengine, so many that it is past its first seconds, in which it works by leases alone."""
 PUNCH: Mapping[str, Mapping[str, Any]] = {"bench.works.latency.Punch": {}}
 """The transport."""
 FLOOR = "LISTEN/NOTIFY by hand"
@@ -95,7 +95,7 @@ def latency(stand: Stand) -> list[Line]:
         for _ in range(stand.scale.rounds):
             for name, (site, program) in programs.items():
                 store = connect_store(site.boxes.resolved.settings)
-                warm_up = FIRST_SECONDS if site is log else WARM_UP
+                warm_up = WARM_UP if name == FLOOR else FIRST_SECONDS
                 measured[name].append(_round(site, store.engine, count, program, warm_up=warm_up))
                 store.close()
     bars = {"p50": (0.50, 2.5), "p99": (0.99, 10.0)}
