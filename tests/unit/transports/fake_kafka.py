@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -28,7 +28,9 @@ class FakeProducer:
         self.purged = False
         self._broker = broker
         self._late: list[Callable[..., None]] = []
-        self._reports: SimpleQueue[tuple[Callable[..., None], KafkaError | None]] = SimpleQueue()
+        # No SimpleQueue: before Python 3.13, if another thread takes the report that a waiting one was woken for, that one may
+        # wait without limit, whatever its timeout.
+        self._reports: Queue[tuple[Callable[..., None], KafkaError | None]] = Queue()
 
     def produce(
         self,
