@@ -407,19 +407,24 @@ def test_what_overtakes_goes_out_before_what_waits_for_its_key_and_to_the_transp
     assert again["Replay-Of"] == project.deliveries()[0]["headers"]["Idempotency-Key"] != again["Idempotency-Key"]
 
 
+def interrupt_at(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Somebody presses Ctrl-C whenever a batch reaches this method of ``SqlItems``."""
+    method = getattr(SqlItems, name)
+
+    def interrupted(*arguments: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return method(*arguments)
+
+    monkeypatch.setattr(SqlItems, name, interrupted)
+
+
 def test_a_replay_that_is_stopped_says_up_to_which_id_it_has_copied(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project.fill(5)
     project.execute("UPDATE order_outbox_items SET status = 2, processed_at = now()")
     monkeypatch.setattr(replaying, "BATCH", 2)
-    replay = SqlItems.replay
-
-    def stopped(*arguments: Any) -> int:
-        os.kill(os.getpid(), signal.SIGINT)
-        return replay(*arguments)
-
-    monkeypatch.setattr(SqlItems, "replay", stopped)
+    interrupt_at(monkeypatch, "replay")
     before = signal.getsignal(signal.SIGINT)
     project.call("items", "replay", BOX, "--from", "P1D", "--yes", expect=1)
     assert project.errors == "boxengine: stopped; copied: 2 of 5 items, up to id 2\n"
@@ -433,13 +438,7 @@ def test_an_action_that_is_stopped_says_how_many_items_it_has_done(
     project.fill(5)
     project.execute("UPDATE order_outbox_items SET status = 1")
     monkeypatch.setattr(item_actions, "BATCH", 2)
-    delete = SqlItems.delete
-
-    def stopped(*arguments: Any) -> frozenset[int]:
-        os.kill(os.getpid(), signal.SIGINT)
-        return delete(*arguments)
-
-    monkeypatch.setattr(SqlItems, "delete", stopped)
+    interrupt_at(monkeypatch, "delete")
     before = signal.getsignal(signal.SIGINT)
     project.call("items", "delete", BOX, "--yes", expect=1)
     assert project.errors == "boxengine: stopped; done: 2 of 5 items; run the same command again for the rest\n"

@@ -29,6 +29,7 @@ from boxengine.engine.delivering.work import Work
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.running.outages import Outages
+from boxengine.engine.running.proof import Proof
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock, Hold, JobQueue, Observer
 from boxengine.ports.events import Ending, HoldEnded
@@ -84,8 +85,7 @@ class Processor:
         self._limits = limits
         self._sizings = {name: Sizing(work.box, rows=limits.rows) for name, work in works.items()}
         self._stopping = threading.Event()
-        self._refused = False
-        """Whether the coordinator was away when a thread last asked it."""
+        self._proof = Proof(queue)
         self._attended = Attended()
         self._taking = Taking(
             [work.box for work in works.values()],
@@ -104,17 +104,10 @@ class Processor:
 
     def turn(self) -> timedelta:
         """Waits for buckets with work and drains them; returns the pause before the thread's next turn."""
-        try:
+        with self._proof:
             hold, pause = self._taking.take()
             if hold is not None:
                 self._work(hold)
-            if self._refused:
-                # A turn behind the thread at the queue proves nothing, and would end the outage in the log.
-                self._queue.ping()
-                self._refused = False
-        except QueueUnavailable:
-            self._refused = True
-            raise
         self._follow_up.forget_locks()
         return pause
 

@@ -29,6 +29,7 @@ from boxengine.engine.polling.tactics import Tactic
 from boxengine.engine.polling.tasks import Announce, Check, Key, Look, Task
 from boxengine.engine.polling.throttlers import Answer, Decision, Moment
 from boxengine.engine.running.outages import Outages
+from boxengine.engine.running.proof import Proof
 from boxengine.engine.timing import TIMING, Timing
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock, JobQueue, Leases, Observer, Store, Tracer, events
@@ -75,7 +76,6 @@ class Poller:
         """
         self._schedule = schedule
         self._checks = checks
-        self._queue = queue
         self._queue_jobs = queue_jobs
         self._hand_out = hand_out
         self._looks = Looks(schedule, store=store, queue_jobs=self._queue_jobs, clock=clock, limits=limits)
@@ -92,25 +92,17 @@ class Poller:
         self._timing = timing
         self._gaps: dict[Key, float] = {}
         """Polls that found only buckets already queued or in progress, with the gap that followed (seconds)."""
-        self._refused = False
-        """Whether the coordinator was away or took no jobs when it was last asked."""
+        self._proof = Proof(queue)
 
     def turn(self) -> timedelta:
         """Does one task that is due, an announcement with all others; returns after a while if none is."""
         task = self._schedule.take(wait=self._limits.take_wait)
-        try:
+        with self._proof:
             if task is not None:
                 with self._handed_out():
                     self._do(task)
                     if isinstance(task, Announce):
                         self._do_announcements()
-            if self._refused:
-                # A turn without anything to queue proves nothing, and would end the outage in the log.
-                self._queue.ping()
-                self._refused = False
-        except QueueUnavailable:
-            self._refused = True
-            raise
         return timedelta(0)
 
     def queue_announced(self) -> None:
