@@ -38,10 +38,11 @@ class JobLook:
         """One row per box; adds an entry to ``problems`` for each box that could not be counted."""
         from boxengine.adapters.sql.jobs.inspection import SqlJobInspector  # noqa: PLC0415 - see Globals.boxes
         from boxengine.adapters.sql.jobs.pauses import SqlJobPauses  # noqa: PLC0415
-        from boxengine.app.overview.patience import Patience  # noqa: PLC0415
+        from boxengine.adapters.system import SystemClock  # noqa: PLC0415
+        from boxengine.app.overview.wait_once import WaitOnce  # noqa: PLC0415
 
         inspector, pauses, rows = SqlJobInspector(self._store), SqlJobPauses(self._store), []
-        database = Patience()
+        database = WaitOnce(SystemClock())
         for box in self._boxes:
             row: dict[str, Any] = {
                 "box": box.name,

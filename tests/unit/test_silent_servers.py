@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from boxengine.adapters.memory.clock import ManualClock
-from boxengine.app.overview import Lookout, Overview, look_at_jobs, patience
+from boxengine.app.overview import Lookout, Overview, look_at_jobs
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.jobs import JobBox
 from boxengine.errors import QueueUnavailable, StoreConflict, StoreTooSlow, StoreUnavailable, TableMissing
@@ -88,9 +88,8 @@ def test_what_is_wrong_with_one_table_says_nothing_of_the_others(kind: type[Stor
     assert look.outages == ()
 
 
-def test_boxes_of_long_jobs_are_not_waited_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_boxes_of_long_jobs_are_not_waited_for_one_by_one() -> None:
     clock, asked = ManualClock(NOW), 0
-    monkeypatch.setattr(patience, "monotonic", clock.monotonic)
 
     def running(_: JobBox) -> bool | None:
         nonlocal asked
@@ -101,5 +100,5 @@ def test_boxes_of_long_jobs_are_not_waited_for_one_by_one(monkeypatch: pytest.Mo
     boxes = [JobBox(name=f"job_{number}", table=f"jobs_{number}") for number in range(20)]
     inspector: Any = None
     pauses: Any = SimpleNamespace(running=running)
-    views, outages = look_at_jobs(inspector, pauses, boxes, auto_disabled=False)
+    views, outages = look_at_jobs(inspector, pauses, boxes, auto_disabled=False, clock=clock)
     assert (asked, len(views), outages) == (1, 20, ("the database: no answer",))

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from boxengine.app.overview.patience import Patience
 from boxengine.app.overview.problems import LONG, Problem, Severity, unread_table, useless_table
+from boxengine.app.overview.wait_once import WaitOnce
 from boxengine.app.overview.words import counted, lasting
 from boxengine.domain.jobs import JobBox, JobState
 from boxengine.errors import StoreConflict, StoreTooSlow, TableMissing, Unavailable
-from boxengine.ports import Count, WorkerInfo
+from boxengine.ports import Clock, Count, WorkerInfo
 from boxengine.ports.coordination.job_pauses import JobPauses
 from boxengine.ports.people.inspection import Towards
 from boxengine.ports.people.jobs import JobCounts, JobInspector, JobRow, JobSearch
@@ -45,10 +45,10 @@ class JobBoxView:
 
 
 def look_at_jobs(
-    inspector: JobInspector, pauses: JobPauses, boxes: Sequence[JobBox], *, auto_disabled: bool
+    inspector: JobInspector, pauses: JobPauses, boxes: Sequence[JobBox], *, auto_disabled: bool, clock: Clock
 ) -> tuple[tuple[JobBoxView, ...], tuple[str, ...]]:
     """The state of the boxes, and the outages of the database."""
-    views, outages, database = [], list[str](), Patience()
+    views, outages, database = [], list[str](), WaitOnce(clock)
     for box in boxes:
         counts, running, paused, decided = None, tuple[JobRow, ...](), None, None
         found = list[Problem]()

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol, TypeVar
 
 from boxengine.app.overview.job_boxes import JobBoxView, with_workers
-from boxengine.app.overview.patience import Patience
 from boxengine.app.overview.problems import (
     NO_WORKER,
     Facts,
@@ -23,6 +22,7 @@ from boxengine.app.overview.problems import (
 from boxengine.app.overview.sparing import Sparing
 from boxengine.app.overview.stuck import BLOCKERS, stuck_items
 from boxengine.app.overview.views import BoxView, Overview
+from boxengine.app.overview.wait_once import WaitOnce
 from boxengine.domain.box import Box
 from boxengine.domain.holding_back import held_back
 from boxengine.domain.jobs import JobBox
@@ -222,7 +222,7 @@ class _Asked:
     """Asks the questions of one look, and collects what went wrong."""
 
     def __init__(self, clock: Clock) -> None:
-        self.database, self._redis = Patience(clock.monotonic), Patience(clock.monotonic)
+        self.database, self._redis = WaitOnce(clock), WaitOnce(clock)
         self.outages: list[str] = []
         self.broken: dict[str, str] = {}
         """What is wrong with the table, by box."""

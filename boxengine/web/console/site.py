@@ -126,7 +126,9 @@ class Site:
     def _look_at_jobs(self) -> tuple[tuple[JobBoxView, ...], tuple[str, ...]]:
         office = self.office
         auto_disabled = self.boxes.resolved.settings.polling_auto_disabled
-        return look_at_jobs(office.inspector, office.pauses, office.boxes, auto_disabled=auto_disabled)
+        return look_at_jobs(
+            office.inspector, office.pauses, office.boxes, auto_disabled=auto_disabled, clock=self.servers.clock
+        )
 
     @cached_property
     def doctor(self) -> Live[Sequence[Remark]]:

@@ -170,7 +170,7 @@ def _check_indexes(present: Inspector, table: Table, found: BoxTable) -> Iterato
         is_missing = found.status_index is None
     if is_missing:
         yield Finding(box.name, "warning", f"no index {index}: polls slow down as the table grows; db create")
-    if box.type is BoxType.INBOX and not _has_unique_uuids(present, table):
+    if box.type is BoxType.INBOX and ("uuid",) not in found.unique:
         told = f"table {box.table} has no unique index over uuid: a message that comes twice is stored twice; db create"
         yield Finding(box.name, "warning", told)
     if found.has("available_at") and found.delayed_index is None:
@@ -254,11 +254,3 @@ def _check_partitions(connection: Connection, box: Box, log: logs.LogTable) -> I
             f"As {partitions.owner}: boxengine cleanup makes partitions where nobody holds a lock on the log for long."
         )
         yield Finding(box.name, "warning", told, remedy=remedy)
-
-
-def _has_unique_uuids(present: Inspector, table: Table) -> bool:
-    indexes = present.get_indexes(table.name, schema=table.schema)
-    keys = present.get_unique_constraints(table.name, schema=table.schema)
-    return ["uuid"] in [each["column_names"] for each in indexes if each["unique"]] + [
-        each["column_names"] for each in keys
-    ]

@@ -79,8 +79,8 @@ class BoxTable:
     """Whether an index finds the rows that hold back others of their key."""
     status_of_key_index: str | None = None
     """Quoted name of an index over key, status and id, which serves MySQL's claims under strict order by key."""
-    unique_uuids: bool = False
-    """Whether there is a unique index over ``uuid``, alone or with other columns."""
+    unique: frozenset[tuple[str | None, ...]] = frozenset()
+    """The columns of each unique index; None for an expression."""
     nullable: frozenset[str] = frozenset()
     """Columns that every box needs and that may be NULL here."""
     most_errors: int = 2**31 - 1
@@ -106,7 +106,7 @@ class BoxTable:
 
         Every table of its migrations has a unique index over ``uuid``. Those that boxengine makes have one in an inbox only.
         """
-        return self.unique_uuids or self.box.type is BoxType.INBOX
+        return self.box.type is BoxType.INBOX or any("uuid" in columns for columns in self.unique)
 
     @property
     def lacking(self) -> dict[str, str]:
@@ -160,7 +160,7 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
         )
     place = schema or _schema_of(connection, name)
     indexes = inspect(connection).get_indexes(name, schema=schema or None)
-    unique = {tuple(index["column_names"]) for index in indexes if index["unique"]}
+    unique = frozenset(tuple(index["column_names"]) for index in indexes if index["unique"])
     ambiguous = "dedup_key" in types and ("dedup_key",) not in unique
     comment = comment_of(connection, place, name)
     return BoxTable(
@@ -183,7 +183,7 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
         key_index=any(map(leads_to_keys, indexes)),
         parked_index=any(_leads_to_parked(index, partial=connection.dialect.name == "postgresql") for index in indexes),
         status_of_key_index=_name_of(connection, indexes, ["event_key", "status", "id"]),
-        unique_uuids=any("uuid" in columns for columns in unique),
+        unique=unique,
         nullable=frozenset(column["name"] for column in found if column["nullable"] and column["name"] in _NEEDED),
         most_errors=_highest(types["errors_count"]),
         log=text_column(connection, place, name, "error_log", types["error_log"])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic
 from typing import TypeVar
 
 from boxengine.errors import StoreConflict, StoreTooSlow, TableMissing, Unavailable
+from boxengine.ports import Clock
 
 T = TypeVar("T")
 IN_VAIN = 1.0
@@ -15,11 +15,11 @@ _OF_ONE_TABLE = (StoreConflict, StoreTooSlow, TableMissing)
 """What the database says of one table; it may answer about others."""
 
 
-class Patience:
+class WaitOnce:
     """Asks one server the questions of one look. After the first one for which it waited in vain, it asks no more."""
 
-    def __init__(self, clock: Callable[[], float] | None = None) -> None:
-        self._clock = monotonic if clock is None else clock
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._outage: Unavailable | None = None
 
     def ask(self, question: Callable[[], T]) -> T:
@@ -28,12 +28,12 @@ class Patience:
         """
         if self._outage is not None:
             raise self._outage.with_traceback(None)
-        began = self._clock()
+        began = self._clock.monotonic()
         try:
             return question()
         except _OF_ONE_TABLE:
             raise
         except Unavailable as error:
-            if self._clock() - began > IN_VAIN:
+            if self._clock.monotonic() - began > IN_VAIN:
                 self._outage = error
             raise
