@@ -12,7 +12,7 @@ import pytest
 from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.adapters.sql.dialects import postgresql
 from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
-from boxengine.domain.box import Retention, StrictOrder
+from boxengine.domain.box import Box, Retention, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
 from tests.conformance import sql_stores
@@ -30,13 +30,10 @@ def harness(postgres_url: str) -> Iterator[SqlHarness]:
     opened.close()
 
 
-@pytest.mark.parametrize("plain", [False, True])
-def test_a_row_that_somebody_is_just_discarding_is_waited_for_and_not_claimed(
-    harness: SqlHarness, postgres_url: str, plain: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(postgresql, "PATIENCE", {"lock_timeout": f"{PATIENCE}s"})
-    box = harness.make_box(retention=Retention(delivered=timedelta(0)))
-    doomed, other = harness.insert(box), harness.insert(box)
+def claimed_while_somebody_changes(
+    harness: SqlHarness, url: str, box: Box, row_id: int, change: str, *, plain: bool
+) -> list[int]:
+    """What a claim takes and settles that waits for a row until its change is committed."""
 
     def claim_all() -> list[int]:
         claims = harness.store.plain_claims(box) if plain else harness.store.claims(box)
@@ -47,15 +44,27 @@ def test_a_row_that_somebody_is_just_discarding_is_waited_for_and_not_claimed(
 
     with (
         ThreadPoolExecutor(1) as worker,
-        psycopg.connect(postgres_url.replace("+psycopg", "")) as operator,
-        psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as onlooker,
+        psycopg.connect(url.replace("+psycopg", "")) as operator,
+        psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as onlooker,
     ):
-        operator.execute(f"UPDATE {box.table} SET status = 3 WHERE id = %s".encode(), (doomed,))
+        operator.execute(f"UPDATE {box.table} SET {change} WHERE id = %s".encode(), (row_id,))
         claiming = worker.submit(claim_all)
         waiting = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
         eventually(lambda: onlooker.execute(waiting).fetchone() is not None)
         operator.commit()
-        assert claiming.result(PATIENCE) == [other]
+        return claiming.result(PATIENCE)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_row_that_somebody_is_just_discarding_is_waited_for_and_not_claimed(
+    harness: SqlHarness, postgres_url: str, plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql, "PATIENCE", {"lock_timeout": f"{PATIENCE}s"})
+    box = harness.make_box(retention=Retention(delivered=timedelta(0)))
+    doomed, other = harness.insert(box), harness.insert(box)
+
+    claimed = claimed_while_somebody_changes(harness, postgres_url, box, doomed, "status = 3", plain=plain)
+    assert claimed == [other]
     assert harness.statuses(box, doomed, other) == [Status.DISCARDED, None]
 
 
@@ -80,24 +89,8 @@ def test_what_follows_a_row_that_somebody_is_just_putting_off_is_not_claimed(
     box = harness.make_box(retention=Retention(delivered=timedelta(0)), strict_order=strict_order)
     earlier, doomed, follower = (harness.insert(box, event_key=key) for key in "abb")
 
-    def claim_all() -> list[int]:
-        claims = harness.store.plain_claims(box) if plain else harness.store.claims(box)
-        with claims.open({0: None}, 10) as claim:
-            ids = [item.id for item in claim.items]
-            claim.commit(Settlement(delivered=ids))
-            return ids
-
-    with (
-        ThreadPoolExecutor(1) as worker,
-        psycopg.connect(postgres_url.replace("+psycopg", "")) as operator,
-        psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as onlooker,
-    ):
-        operator.execute(f"UPDATE {box.table} SET {change} WHERE id = %s".encode(), (doomed,))
-        claiming = worker.submit(claim_all)
-        waiting = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        eventually(lambda: onlooker.execute(waiting).fetchone() is not None)
-        operator.commit()
-        assert claiming.result(PATIENCE) == [earlier]
+    claimed = claimed_while_somebody_changes(harness, postgres_url, box, doomed, change, plain=plain)
+    assert claimed == [earlier]
     assert harness.statuses(box, earlier, follower) == [None, Status.PENDING]
 
 
