@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 
 import pytest
 from redis import Redis
@@ -148,6 +149,28 @@ def test_a_job_that_boxengine_queues_reads_by_the_references_rules(make_rig: Mak
         assert {buckets[each] for each in item_ids} == {int(bucket)}
         assert Job.decode(element).ids == tuple(item_ids)
     assert {int(each) for element in written for each in element.split(":")[2].split(",")} == set(ids)
+
+
+def test_a_worker_past_its_first_seconds_delivers_a_fresh_item_before_it_asks_for_a_lease(
+    make_rig: MakeRig, redis_url: str
+) -> None:
+    rig, receiver = make_rig(wakeup="notify", poller={}), Receiver()
+    rig.carry(receiver)
+
+    def without_a_lease() -> bool:
+        with Redis.from_url(redis_url) as client, client.monitor() as monitor:
+            rig.create(1)
+            watcher.wait_for_settled(len(rig.rows()))
+            with Redis.from_url(redis_url) as other:
+                other.echo("settled")
+            commands = (command["command"].split(" ") for command in monitor.listen())
+            seen = list(takewhile(lambda words: words != ["ECHO", "settled"], commands))
+        return not any(words[0] == "SET" and ":processor:" in words[1] for words in seen)
+
+    with rig.worker() as watcher:
+        assert not without_a_lease()  # in its first seconds, it works by leases alone
+        eventually(without_a_lease)
+    assert receiver.ids == sorted(rig.rows())
 
 
 def test_an_item_behind_the_bound_is_sent_again_once_people_retry_it(
