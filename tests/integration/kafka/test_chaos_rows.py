@@ -1,4 +1,4 @@
-"""The rows of ``python -m tests.chaos.kafka``, small: that each runs, injects its fault, and holds."""
+"""Some rows of ``python -m tests.chaos.kafka``, small: that each injects its fault, and holds. ``make chaos-kafka`` plays all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.kafka.catalogue import ROWS, play
+from tests.chaos.kafka.catalogue import play
 from tests.chaos.kafka.judge import judge
 from tests.chaos.kafka.plan import Plan
 from tests.chaos.kafka.servers import Servers, running_servers
@@ -31,7 +31,7 @@ def servers() -> Iterator[Servers]:
 
 
 @pytest.mark.xdist_group("chaos-kafka")  # they share their servers
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", ["normal", "broker-sigkill", "consumer-sigkill", "dead-letter-topic-down"])
 def test_a_small_row_holds(name: str, servers: Servers, tmp_path: Path) -> None:
     row = play(name, servers, tmp_path / name, SMALL)
     assert row.broken == ()

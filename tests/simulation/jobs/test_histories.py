@@ -1,4 +1,4 @@
-"""Five thousand short histories of long jobs keep every promise, and deliberate bugs break them."""
+"""Two thousand short histories of long jobs keep every promise, and deliberate bugs break them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.simulation.jobs.coroutines import SimulatedVisit
 from tests.simulation.jobs.world import World
 from tests.simulation.mutation import Surgery
 
-HISTORIES = 5_000
-CHUNK = 500
+HISTORIES = 2_000
+CHUNK = 250
 SEEDS = 400
 
 
