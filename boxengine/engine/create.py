@@ -154,4 +154,5 @@ class Creator:
         if context and "options" in self._rows.columns:
             for row in rows:
                 options = row.get("options") or {}
-                row["options"] = {**options, "headers": {**context, **(options.get("headers") or {})}}
+                own = options.get("headers")
+                row["options"] = {**options, "headers": self._tracer.inject(dict(own)) if own else context}

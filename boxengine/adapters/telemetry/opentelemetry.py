@@ -27,6 +27,8 @@ LOOK_EVERY = 1.0
 MOST_LINKS = 128
 """The SDK keeps no more links than this on a span, so no more items are looked at for them."""
 
+_BESIDE_THE_TRACE = {"baggage"}
+"""Headers of a context that say nothing of its trace."""
 _NOTHING: AbstractContextManager[object] = nullcontext()
 
 
@@ -70,11 +72,14 @@ class OpenTelemetryTracer:
         if not otel_context.get_current():
             return headers
         propagator = self._textmap()
-        if _names_any(headers, propagator.fields):
+        # They may come from an HTTP request, where upper and lower case are the same. What is no text has not been refused yet.
+        given = {str(name).lower() for name in headers}
+        if not given.isdisjoint(propagator.fields - _BESIDE_THE_TRACE):
             return headers
         carrier: dict[str, str] = {}
         propagator.inject(carrier)
-        return {**carrier, **headers} if carrier else headers
+        added = {name: value for name, value in carrier.items() if name.lower() not in given}
+        return {**added, **headers} if added else headers
 
     def creating(self, box: Box, count: int) -> AbstractContextManager[object]:
         tracer = self._tracer()
@@ -213,10 +218,6 @@ def _own_headers(item: Item, fields: set[str]) -> dict[str, str]:
             return {}  # the transport will report it
     headers = options.get("headers") if isinstance(options, Mapping) else None
     return {str(name).lower(): str(value) for name, value in headers.items()} if isinstance(headers, Mapping) else {}
-
-
-def _names_any(headers: Mapping[str, str], fields: set[str]) -> bool:
-    return any(name.lower() in fields for name in headers)
 
 
 def _attributes(operation: str, box: Box, count: int | None = None) -> dict[str, AttributeValue]:

@@ -11,9 +11,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 from pydantic import BaseModel, RootModel
 
 from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
 from boxengine.domain.box import Storage
 from boxengine.engine.create import Creator
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline
@@ -55,7 +57,7 @@ class Told:
 
 class Traced(NullTracer):
     def inject(self, headers: dict[str, str]) -> dict[str, str]:
-        return {**headers, "traceparent": "00-1-2-01"}
+        return {"traceparent": "00-1-2-01", **headers}
 
 
 class Desk:
@@ -362,6 +364,17 @@ def test_the_trace_goes_into_the_headers_under_the_callers_own() -> None:
         {"key": "1", "headers": {"traceparent": "00-1-2-01", "x": "y"}},
         {"headers": {"traceparent": "mine"}},
     ]
+
+
+def test_of_a_batch_each_items_own_headers_decide_about_its_trace() -> None:
+    tracer = OpenTelemetryTracer(clock=ManualClock(), provider=TracerProvider())
+    desk = Desk(tracer=tracer)
+    theirs = {"Traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+    desk.creator.create_batch(None, [attributes(options={"headers": each}) for each in ({}, theirs, {"x": "y"})])
+    first, second, third = (row["options"]["headers"] for row in desk.table.rows)
+    assert second == theirs
+    assert first.keys() == {"traceparent"}
+    assert third == {**first, "x": "y"}
 
 
 def test_a_table_without_options_carries_no_trace() -> None:

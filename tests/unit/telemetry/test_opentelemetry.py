@@ -233,6 +233,28 @@ def test_headers_that_hold_no_context_are_no_trouble(
     assert spans(exporter)[f"process {BOX.name}"].parent is None
 
 
+def test_headers_of_a_request_that_name_a_trace_are_left_as_they_are(tracer: OpenTelemetryTracer) -> None:
+    token = otel_context.attach(baggage.set_baggage("tenant", "7"))
+    try:
+        with tracer.creating(BOX, 1):
+            for name in ("traceparent", "Traceparent", "tracestate"):
+                assert tracer.inject({name: "theirs"}) == {name: "theirs"}
+    finally:
+        otel_context.detach(token)
+
+
+@pytest.mark.parametrize("name", ["baggage", "Baggage"])
+def test_headers_with_baggage_alone_keep_it_and_are_given_the_trace(tracer: OpenTelemetryTracer, name: str) -> None:
+    token = otel_context.attach(baggage.set_baggage("tenant", "7"))
+    try:
+        with tracer.creating(BOX, 1):
+            headers = tracer.inject({name: "tenant=8"})
+    finally:
+        otel_context.detach(token)
+    assert headers.pop("traceparent")
+    assert headers == {name: "tenant=8"}
+
+
 def test_baggage_travels_even_without_an_sdk() -> None:
     tracer = OpenTelemetryTracer(clock=ManualClock())
     token = otel_context.attach(baggage.set_baggage("tenant", "7"))
