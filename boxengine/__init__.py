@@ -1,7 +1,7 @@
 """The transactional outbox and inbox.
 
-A service commits business data and a row saying "this happened" in one transaction; boxengine sees to it that each
-such row reaches Kafka, a webhook or any code: never lost, per key never out of order, soon, and fast.
+A service commits business data and a row saying "this happened" in one transaction. boxengine delivers each such row to
+Kafka, a webhook or any code: never lost, in order per key, and within milliseconds.
 
 ::
 

@@ -59,15 +59,15 @@ class Payload(Generic[T]):
         return f"Payload({self.name})"
 
     def encode(self, value: T) -> bytes:
-        """What is stored."""
+        """The bytes that are stored for a value."""
         return self._encode(value)
 
     def decode(self, payload: bytes) -> T:
-        """The value again."""
+        """The value that stored bytes stand for."""
         return self._decode(payload)
 
     def schema(self) -> dict[str, Any] | None:
-        """JSON Schema of the payload; None where it is no JSON or nobody knows."""
+        """The JSON Schema of the payload; None if it is not JSON, or its schema is not known."""
         return None if self._schema is None else self._schema()
 
     @classmethod

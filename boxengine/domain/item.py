@@ -28,7 +28,7 @@ class Status(IntEnum):
 
 
 class Item(NamedTuple):
-    """One row, read-only.
+    """An item as transports, strategies and middlewares get it: one row of a box, read-only.
 
     It is a tuple because one is built per delivered row, and Python builds nothing faster. What is
     costly and seldom needed (``options``, ``headers``, zones) is computed on access.

@@ -12,7 +12,7 @@ from boxengine.domain.item_id import ItemId
 
 
 class Verdict(Enum):
-    """What a retry strategy says about an item that was tried before."""
+    """What a retry strategy answers for an item that was tried before: try it now, skip it for now, or give it up."""
 
     PROCESS = "process"
     SKIP = "skip"
@@ -24,7 +24,7 @@ PROCESS, SKIP, DISCARD = Verdict.PROCESS, Verdict.SKIP, Verdict.DISCARD
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Returned by a transport: the attempt failed, with the reason."""
+    """What a transport returns if the attempt failed: ``Failure("why")``. The reason goes into the item's ``error_log``."""
 
     reason: str
 

@@ -109,7 +109,11 @@ def create_outbox_item(
     partition_by: object = None,
     **attributes: Unpack[ItemAttributes[P]],
 ) -> int:
-    """``Boxes.create_outbox_item`` of the default configuration."""
+    """Writes an item into an outbox, through the caller's open transaction, and returns its id.
+
+    Uses the default configuration: the one that ``configure`` has set, otherwise the file that ``boxengine`` finds by itself.
+    ``Boxes.create_outbox_item`` describes the arguments and the errors.
+    """
     return _default.get().create_outbox_item(session, model, partition_by=partition_by, **attributes)
 
 
@@ -120,7 +124,7 @@ def create_inbox_item(
     partition_by: object = None,
     **attributes: Unpack[ItemAttributes[P]],
 ) -> int:
-    """``Boxes.create_inbox_item`` of the default configuration."""
+    """Writes a received message into an inbox as an item, and returns its id. Otherwise as ``create_outbox_item``."""
     return _default.get().create_inbox_item(session, model, partition_by=partition_by, **attributes)
 
 
@@ -131,7 +135,11 @@ def create_outbox_batch(
     *,
     partition_by: Callable[[dict[str, Any]], object] | None = None,
 ) -> list[int]:
-    """``Boxes.create_outbox_batch`` of the default configuration."""
+    """Writes many items into an outbox with few statements, and returns their ids in the order of ``items``.
+
+    Uses the default configuration, as ``create_outbox_item``. ``Boxes.create_outbox_batch`` describes the arguments and the
+    errors.
+    """
     return _default.get().create_outbox_batch(session, model, items, partition_by=partition_by)
 
 
@@ -142,7 +150,7 @@ def create_inbox_batch(
     *,
     partition_by: Callable[[dict[str, Any]], object] | None = None,
 ) -> list[int]:
-    """``Boxes.create_inbox_batch`` of the default configuration."""
+    """Writes many received messages into an inbox as items, and returns their ids. Otherwise as ``create_outbox_batch``."""
     return _default.get().create_inbox_batch(session, model, items, partition_by=partition_by)
 
 
@@ -193,24 +201,27 @@ async def acreate_inbox_batch(
 def create_job(
     session: AnySession, model: type[JobItem] | str, *, task: str, **attributes: Unpack[JobAttributes]
 ) -> int:
-    """``Boxes.create_job`` of the default configuration."""
+    """Writes a long job into its box, through the caller's open transaction, and returns its id.
+
+    Uses the default configuration, as ``create_outbox_item``. ``Boxes.create_job`` describes the arguments and the errors.
+    """
     return _default.get().create_job(session, model, task=task, **attributes)
 
 
 def create_jobs(session: AnySession, model: type[JobItem] | str, jobs: Sequence[NewJobAttributes]) -> list[int]:
-    """``Boxes.create_jobs`` of the default configuration."""
+    """Writes many long jobs into their box, and returns their ids in the order of ``jobs``. Otherwise as ``create_job``."""
     return _default.get().create_jobs(session, model, jobs)
 
 
 async def acreate_job(
     session: AnyAsyncSession, model: type[JobItem] | str, *, task: str, **attributes: Unpack[JobAttributes]
 ) -> int:
-    """``Boxes.acreate_job`` of the default configuration."""
+    """``create_job`` under an ``AsyncSession``."""
     return await _default.get().acreate_job(session, model, task=task, **attributes)
 
 
 async def acreate_jobs(
     session: AnyAsyncSession, model: type[JobItem] | str, jobs: Sequence[NewJobAttributes]
 ) -> list[int]:
-    """``Boxes.acreate_jobs`` of the default configuration."""
+    """``create_jobs`` under an ``AsyncSession``."""
     return await _default.get().acreate_jobs(session, model, jobs)

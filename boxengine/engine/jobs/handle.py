@@ -33,9 +33,9 @@ class HeldJob(JobFacts[A]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody wants it canceled. A handler that has seen ``True`` and returns has canceled it.
+        """Whether somebody has asked to cancel the job. If a handler reads ``True`` and then returns, the job is canceled.
 
-        Known with the heartbeat after the request.
+        The worker learns of the request with its next heartbeat.
         """
         self.ensure_held()
         self._run.saw_cancel = self._run.saw_cancel or self._run.canceled

@@ -71,9 +71,9 @@ class ProcessJob(JobFacts[A]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody wants it canceled. A handler that has seen ``True`` and returns has canceled it.
+        """Whether somebody has asked to cancel the job. If a handler reads ``True`` and then returns, the job is canceled.
 
-        Known with the heartbeat after the request.
+        The worker learns of the request with its next heartbeat.
         """
         return bool(self._ask("cancelled"))
 

@@ -70,7 +70,7 @@ class OutboxItem(_BoxItem, Generic[P]):
     ``__box_key_index__ = True`` beside it adds an index over ``(event_key, id)``, which a box with the retry strategy
     ``latest_available`` needs; ``boxengine db create`` and ``db ddl`` add it to such a box by themselves.
 
-    ``__payload__`` is the codec of its payloads, whose type then stands in brackets for type checkers:
+    ``__payload__`` is the codec of its payloads. Their type goes into brackets, for type checkers:
     ``class OrderOutboxItem(OutboxItem[Order], Base)`` with ``__payload__ = Payload.pydantic(Order)``.
     """
 
@@ -89,7 +89,7 @@ class InboxItem(_BoxItem, Generic[P]):
 
 
 class SequencedItem:
-    """Mixin beside ``OutboxItem`` or ``InboxItem``: gapless numbers per event key, as the key ``sequence`` of the box asks for.
+    """Mixin to use together with ``OutboxItem`` or ``InboxItem`` in a box with ``sequence: true``: gapless numbers per event key.
 
     ``boxengine db create`` makes the table that counts them.
     """
