@@ -1,4 +1,4 @@
-"""Values of new items that a database would refuse only after it has given up the caller's transaction."""
+"""Finds values of new items that a database would refuse, because a refusal would abort the caller's transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The address of a Redis, checked before redis-py reads it: what that cannot understand, it passes over in silence."""
+"""Checks the address of a Redis before redis-py reads it, because redis-py silently ignores what it does not understand."""
 
 from __future__ import annotations
 

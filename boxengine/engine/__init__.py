@@ -10,9 +10,9 @@ The journey, with the files in reading order (those of steps 3 to 6 stand in ``d
    buckets: ask the tactic (``tactics``, ``throttlers``), hold the partition's lease of 4 s (``partition_leases``), read
    which rows are due (``looks``), and queue one job for each bucket that has none queued or in work. A bucket that a hint
    has named is queued without a look (``Schedule.announce``), unless its rows were seen to wait for an earlier one under
-   strict order. Now and then a check (``checks``) finds what no hint told. ``pauses`` knows what people paused.
-3. **Take** (``processor``, ``taking``). One idle thread waits at the queues of all boxes, the others at ``idle``. It takes
-   its share of what is there, a *hold*: buckets of one box with their leases. The poller queues through
+   strict order. Now and then a check (``checks``) finds rows that no hint announced. ``pauses`` knows what people paused.
+3. **Take** (``processor``, ``taking``). One idle thread waits at the queues of all boxes, the others at ``idle``. That thread
+   takes its share of what is there, a *hold*: buckets of one box with their leases. The poller queues through
    ``Processor.dispatch``. If a thread is idle and there are at most four jobs, it leases their buckets and gives them to
    that thread directly. Where one thread suffices for a box, all jobs that are due are gathered (``gathering``). They go to
    the thread that is at work on the box, or, with ``Processor.hand_out`` at the end of the poller's turn, to an idle one.
@@ -35,7 +35,7 @@ Who decides: the database's lock says who *may* work on a bucket, in the transac
 says only who should bother to try. So a lost Redis, an expired lease or a paused process can waste work, but cannot lose
 or reorder items.
 
-An item goes out twice in three cases:
+An item may go out twice in three cases:
 
 - The transaction that would record its delivery does not commit, or the database refuses the outcome: the worker was
   killed, the connection or the database failed.
@@ -43,9 +43,9 @@ An item goes out twice in three cases:
   call timed out (``time_limit``) or lost its answer, or a middleware raised after the transports.
 - One of its transports took it and a later one did not, or could not be reached: the next attempt calls all of them again.
 
-That a lease or a batch's time runs out repeats nothing: ``Deadline`` is not asked between two transports of one item. There is
-one exception: where a later transport is a coroutine's, ``cutoff_timeout`` cancels its calls (``awaiting/lanes``), and items that
-it was not handed by then go through all their transports again.
+If a lease or a batch's time runs out, nothing is repeated: ``Deadline`` is not asked between two transports of one item. There is
+one exception. If a later transport is ``async def``, ``cutoff_timeout`` cancels its calls (``awaiting/lanes``), and items that
+it had not got by then go through all their transports again.
 
 What happens when ...
 

@@ -1,4 +1,4 @@
-"""The ids of the rows that a filter means: how actions on many items walk through a table, and what they pass over."""
+"""Walks through the rows that a filter selects, in batches of ids, for actions on many items; and says which ids are passed over."""
 
 from __future__ import annotations
 

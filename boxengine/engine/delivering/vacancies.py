@@ -2,17 +2,17 @@
 
 A fresh item waits for everything that stands between its commit and its transport. Asking for a lease is a fifth of that, and
 decides nothing: the database's lock says who works on a bucket. So a worker that has reason to think that nobody is at a bucket
-does not ask. If it is wrong, one of the two is refused by the database, and reads the bucket when the other has finished
+does not ask. If the worker is wrong, the database refuses one of the two, which reads the bucket when the other has finished
 (``JobQueue.finish``, ``JobQueue.give_way``). Tables at which workers of sbmt-outbox may be are left out, because those know
 nothing but leases.
 
-Leases have a second purpose. A worker that dies leaves them behind, and the next one sends what may have killed it with care
-(``care``). Three rules keep that:
+Leases have a second purpose. A worker that dies leaves its leases behind, which tells the next worker to send with care
+(``care``) the items that may have killed the first one. Three rules keep that so:
 
-- A bucket of which a worker died is begun under a lease.
+- If a worker died while it had a bucket, the bucket is next begun under a lease.
 - So is a bucket that a look at the store has found. That is how the rows of a worker that died are found, unless another hint
   comes first.
-- So is every bucket in a worker's first seconds. An item that ends each worker at once then leaves its mark all the same.
+- So is every bucket in a worker's first seconds. Otherwise an item that ends each worker at once would leave no trace.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rings for the claimers of this process when a job was committed."""
+"""Wakes the claimers of this process when a job was committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps a turn that has asked the coordinator for nothing from ending an outage of it."""
+"""Makes sure that an outage of the coordinator does not end with a turn that has asked the coordinator for nothing."""
 
 from __future__ import annotations
 
