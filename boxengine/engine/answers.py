@@ -34,7 +34,7 @@ WITHHELD = Withheld.WITHHELD
 
 
 class KeptBack(Enum):
-    """In place of an answer: a middleware did not call on. The item stays pending, and its followers wait."""
+    """In place of an answer: a middleware did not call ``call_next()``. The item stays pending, and its followers wait."""
 
     KEPT_BACK = "kept back"
 

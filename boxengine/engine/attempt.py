@@ -20,7 +20,7 @@ MOST_CAUSES = 100
 
 
 def ends_the_worker(error: BaseException) -> bool:
-    """Whether an error that came out of users' code is none of theirs, and must go on up: a crash, or Ctrl-C.
+    """Whether an error that came out of users' code is not theirs and must be passed on: a crash, or Ctrl-C.
 
     Only the main thread gets a real Ctrl-C, and no worker delivers in it: there it is a test or a script that is to end. What a
     worker's threads meet was raised by users' code, ``SystemExit`` and ``CancelledError`` too, and fails one attempt.
@@ -84,7 +84,7 @@ def _name(strategy: object) -> str:
 
 
 def text_of(value: object) -> str:
-    """What it says. An error whose own text raises must not undo the batch that it is written down with."""
+    """The error's text. An error whose own text raises must not undo the batch in which it is recorded."""
     try:
         return str(value)
     except BaseException as error:  # users' classes
@@ -104,7 +104,7 @@ def _advice(error: BaseException) -> str:
 
 
 def frames_of(error: BaseException) -> str:
-    """Its traceback; of what was raised in another process the one from there."""
+    """The error's traceback; if it was raised in another process, the traceback from there."""
     return error.frames if isinstance(error, JobRaised) else "".join(traceback.format_tb(error.__traceback__))
 
 

@@ -1,4 +1,4 @@
-"""Walks through the rows that a filter selects, in batches of ids, for actions on many items; and says which ids are passed over."""
+"""Walks through the rows that a filter selects, in batches of ids, for actions on many items; says which ids it passes over."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Replays:
         self._store = store
 
     def count(self, box: Box, which: ItemFilter) -> int:
-        """How many items it would be."""
+        """How many items would be replayed."""
         return self._store.count(box, narrowed(which))
 
     def passed_over(self, box: Box, which: ItemFilter) -> Mapping[ItemId, Status | None]:
@@ -88,7 +88,7 @@ class Replays:
         limit: int | None = None,
         progress: Callable[[int, ItemId], None] = lambda _items, _last_id: None,
     ) -> int:
-        """Replays what is there at the beginning, in the order of the ids; returns how many items.
+        """Replays the items that exist when it begins, in the order of the ids; returns how many items.
 
         Args:
             limit: so many at most, the oldest first; None: all.

@@ -71,7 +71,7 @@ class Breaker:
 
     @property
     def forsaken(self) -> bool:
-        """Whether nobody knows any more if the receiver is away: no batch has tried it for long."""
+        """Whether it is no longer known if the receiver is down: no batch has tried it for long."""
         return not self._hanging and not self._probing and self._clock.monotonic() > self._try_at + UNTRIED
 
     def permit(self) -> Permit:

@@ -33,7 +33,7 @@ _NOTHING: Mapping[int, ItemId] = {}
 
 
 class Course(NamedTuple):
-    """What one batch sets out with."""
+    """What one batch is told before it begins: where to read, and round what."""
 
     errand: Errand
     entry: Entry

@@ -21,7 +21,7 @@ from boxengine.ports import Clock
 
 
 class Drain:
-    """Used by one thread."""
+    """The buckets of one hold, worked on by one thread."""
 
     def __init__(
         self,

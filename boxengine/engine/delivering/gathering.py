@@ -50,7 +50,7 @@ class _Waiting:
 
 
 class Gathering:
-    """Of one processor. Threads come and go through it."""
+    """The jobs that one processor has gathered. Threads come and go through it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

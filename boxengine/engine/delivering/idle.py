@@ -22,7 +22,7 @@ class Turn(Enum):
 
 
 class IdleThreads:
-    """Threads come and go through it."""
+    """The threads of one processor that wait for work. Threads come and go through it."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -51,7 +51,7 @@ class ProcessLimits:
 
 
 class Processor:
-    """One turn at a time; each of its threads takes turns."""
+    """Takes buckets from the queue and drains them. Each of its threads takes one turn after the other."""
 
     def __init__(
         self,
