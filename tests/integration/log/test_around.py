@@ -199,6 +199,28 @@ def test_retention_finds_old_items_behind_those_of_a_clock_that_was_ahead(bench:
     assert bench.ask("SELECT id FROM order_items_log ORDER BY id") == [(each,) for each in ahead]
 
 
+def test_dates_that_python_has_no_room_for_stop_neither_retention_nor_measurements_nor_people(bench: Bench) -> None:
+    moments = ("infinity", "-infinity", "20000-01-01", "0044-03-15 BC")
+    strange = [bench.commit() for _ in moments]
+    for item_id, moment in zip(strange, moments, strict=True):
+        bench.run(f"UPDATE order_items_log SET created_at = '{moment}' WHERE id = {item_id}")
+    assert (bench.store.unread_since(bench.box), bench.store.oldest_pending(bench.box)) == (None, None)
+    log = LogRows(bench.store)
+    assert [(each.waiting, each.first) for each in log.waiting(bench.box, limit=10)] == [(Count(4), strange[0])]
+    assert [row.id for row in log.next(bench.box, 0, limit=10)] == strange
+    assert [row and row.id for row in (log.get(bench.box, each) for each in strange)] == strange
+    good = bench.commit()
+    assert bench.store.unread_since(bench.box) is not None
+    assert bench.take() == [*strange, good]
+    now = bench.store.now()
+    oldest = bench.store.oldest_finished(bench.box, DELIVERED)
+    assert oldest is not None
+    ends = {"created_from": oldest, "created_before": now + timedelta(hours=1)}
+    bench.store.delete_finished(bench.box, DELIVERED, **ends, limit=100)
+    assert bench.ask("SELECT id FROM order_items_log ORDER BY id") == [(strange[0],), (strange[2],)]
+    assert bench.store.oldest_finished(bench.box, DELIVERED) is None
+
+
 def test_db_check_tells_of_a_publication_that_keeps_retention_from_the_log_and_its_remedy_helps(bench: Bench) -> None:
     bench.run("CREATE PUBLICATION everything FOR ALL TABLES")
     item = bench.commit()

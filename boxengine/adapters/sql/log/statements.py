@@ -15,6 +15,7 @@ from boxengine.adapters.sql.connecting.round_trip import Step
 from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Row, Taken
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light
 from boxengine.adapters.sql.dialects.postgresql import ONE_PLAN, PATIENCE, PostgresStatements
+from boxengine.adapters.sql.dialects.unreadable import is_within_reach
 from boxengine.adapters.sql.log.foreign import REASON, ForeignPositions
 from boxengine.adapters.sql.log.look import Held, Look, Questions
 from boxengine.adapters.sql.log.partitions import span_of
@@ -141,7 +142,10 @@ class LogStatements(PostgresStatements):
 
     def unread_since(self, cursor: Cursor) -> datetime | None:
         values = (numbers(self._table.box.buckets), LOOKED_AT, LOOKED_AT)
-        cursor.execute(f"SELECT min(waiting.created_at) FROM ({self._beyond}) AS waiting", values)
+        reachable = is_within_reach("waiting.created_at")
+        cursor.execute(
+            f"SELECT min(waiting.created_at) FILTER (WHERE {reachable}) FROM ({self._beyond}) AS waiting", values
+        )
         (first,) = cursor.fetchone()
         return None if first is None else first.astimezone(UTC)
 
@@ -412,7 +416,9 @@ class LogStatements(PostgresStatements):
             return oldest
         passed = self._passed(cursor)
         # Not of each bucket's first row alone: of a writer whose clock was ahead, it would keep all behind it.
-        cursor.execute(f"SELECT min(i.created_at) {passed}", (LOOKED_AT,))
+        cursor.execute(
+            f"SELECT min(i.created_at) FILTER (WHERE {is_within_reach('i.created_at')}) {passed}", (LOOKED_AT,)
+        )
         (first,) = cursor.fetchone()
         if first is not None:
             first += self._grace

@@ -9,6 +9,7 @@ from sqlalchemy import text
 
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.dialects.unreadable import within_reach
 from boxengine.adapters.sql.log.reading import BEHIND, ReadingTexts, array
 from boxengine.adapters.sql.log.tables import BUCKET, LogTable, in_text, reflect_log
 from boxengine.adapters.sql.looking.item_rows import SHOWN
@@ -44,8 +45,8 @@ class LogRows:
         rows = self._beyond(
             box,
             list(box.buckets),
-            "SELECT bucket, count(*), min(id), min(created_at) FROM ({rows}) AS w GROUP BY bucket ORDER BY min(created_at)",
-            columns="t.bucket, t.id, t.created_at",
+            "SELECT bucket, count(*), min(id), min(since) FROM ({rows}) AS w GROUP BY bucket ORDER BY min(since)",
+            columns=f"t.bucket, t.id, {within_reach('t.created_at')} AS since",
             limit=limit + 1,
         )
         return [
@@ -62,14 +63,9 @@ class LogRows:
         """See ``LogItems``."""
         if box.storage is Storage.TABLE:
             return ()
-        lacking = {"event_name": self._log(box).has_event_name, "options": self._log(box).has_options}
-        columns = [name for name in _SMALL if lacking.get(name, True)]
+        columns = _columns(self._log(box))
         rows = self._beyond(
-            box,
-            [bucket],
-            "SELECT * FROM ({rows}) AS w ORDER BY id",
-            columns=", ".join(f"t.{name}" for name in columns),
-            limit=limit,
+            box, [bucket], "SELECT * FROM ({rows}) AS w ORDER BY id", columns=", ".join(columns.values()), limit=limit
         )
         return [_shown(dict(zip(columns, row, strict=True)), Status.PENDING) for row in rows]
 
@@ -102,10 +98,21 @@ def _shown(row: Any, status: int) -> ItemRow:
     return item_row({**shown, "status": status, "errors_count": 0})
 
 
+def _columns(found: LogTable) -> dict[str, str]:
+    """What a list shows of the log's row ``t``, by name, as far as the log has it.
+
+    Dates are clamped to those that Python can represent, and options are not parsed, so that no row hides the others.
+    """
+    there = {"event_name": found.has_event_name, "options": found.has_options}
+    read = {"options": "t.options::text AS options", "created_at": f"{within_reach('t.created_at')} AS created_at"}
+    return {name: read.get(name, f"t.{name}") for name in _SMALL if there.get(name, True)}
+
+
 def _one(found: LogTable) -> str:
+    columns = ", ".join(_columns(found).values()).replace("::", "\\:\\:")
     # Bucket by bucket: the index by id begins with the bucket, which nobody has named.
     return (
-        f"SELECT t.*, pg_visible_in_snapshot(t.xact, held.passed) OR ({BEHIND}) AS passed "
+        f"SELECT {columns}, t.payload, pg_visible_in_snapshot(t.xact, held.passed) OR ({BEHIND}) AS passed "
         f"FROM {in_text(found.positions)} AS held CROSS JOIN LATERAL ("
         f"SELECT t.* FROM {in_text(found.log)} AS t WHERE {BUCKET} = held.bucket AND t.id = :id LIMIT 1) AS t"
     )

@@ -754,7 +754,9 @@ CROSS JOIN LATERAL
    ORDER BY t.bucket,
             t.id
    LIMIT %s) AS i;
-SELECT min(waiting.created_at)
+SELECT min(waiting.created_at) FILTER (
+                                       WHERE waiting.created_at >= TIMESTAMP '0001-01-02 00:00:00'
+                                         AND waiting.created_at <= TIMESTAMP '9999-12-30 00:00:00')
 FROM
   (SELECT i.*
    FROM
@@ -831,7 +833,9 @@ ORDER BY id
 LIMIT 1;
 SELECT to_regclass(%s) IS NOT NULL,
                           to_regclass(%s) IS NOT NULL;
-SELECT min(i.created_at)
+SELECT min(i.created_at) FILTER (
+                                 WHERE i.created_at >= TIMESTAMP '0001-01-02 00:00:00'
+                                   AND i.created_at <= TIMESTAMP '9999-12-30 00:00:00')
 FROM
   (SELECT p.bucket
    FROM
