@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -22,8 +24,11 @@ from boxengine.adapters.system import SystemClock
 from boxengine.domain.box import BoxType, Storage
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Settlement
+from boxengine.embedded import EmbeddedPostgres
 from boxengine.errors import SchemaMismatch, StoreConflict
 from tests.integration.converting.bench import LOG, TABLE, Bench, bench
+from tests.servers.postgres import PostgresFromWheel
+from tests.servers.promised import promised_servers, require
 
 EITHER = pytest.mark.parametrize("by", [TABLE, LOG], ids=["table", "log"])
 
@@ -303,6 +308,25 @@ def test_a_delivery_that_does_not_end_is_given_up_with_what_to_do(box: Bench, mo
     assert box.stage is Stage.LOG
     box.conversion().back()
     assert box.in_table() == ids
+
+
+def test_a_prepared_transaction_in_the_way_is_named_with_what_ends_it(tmp_path: Path) -> None:
+    require(PostgresFromWheel().offer(), promised_servers(os.environ))
+    settings = {"max_prepared_transactions": "2"}
+    with EmbeddedPostgres(tmp_path / "own", durable=False, settings=settings) as server, bench(server.url()) as box:
+        box.bring_to(Stage.BOTH)
+        with box.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as writer:
+            writer.exec_driver_sql("BEGIN")
+            (item,) = box.put(writer, TABLE, "a")
+            writer.exec_driver_sql("PREPARE TRANSACTION 'shop 7'")
+        with pytest.raises(
+            StoreConflict, match=r"prepared \d+ s ago as shop 7 is in the way, until COMMIT PREPARED or"
+        ):
+            box.conversion(lock_timeout=0.1).finish_to_log()
+        with box.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql("COMMIT PREPARED 'shop 7'")
+        box.conversion().finish_to_log()
+        assert box.deliver(LOG) == [item]
 
 
 def test_a_writer_in_the_way_is_named_where_the_server_does_not_tell_how_old_its_transaction_is(box: Bench) -> None:
