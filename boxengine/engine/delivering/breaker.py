@@ -8,7 +8,7 @@ opens again for twice as long.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -59,7 +59,6 @@ class Breaker:
         self._probing = False
         self._pause = timedelta(0)
         self._try_at = 0.0
-        """Monotonic."""
         self._circuit: OpenCircuit | None = None
         self.calm = True
         """True while the circuit is closed and nothing has failed since. Read without the lock before each batch."""
@@ -68,6 +67,11 @@ class Breaker:
     def circuit(self) -> OpenCircuit | None:
         """The open or half-open circuit. None: it is closed."""
         return self._circuit
+
+    @property
+    def try_at(self) -> float:
+        """Monotonic time from which on a batch may probe, if no call hangs."""
+        return self._try_at
 
     @property
     def forsaken(self) -> bool:
@@ -130,15 +134,20 @@ class Breaker:
         with self._lock:
             self._probing = False
 
-    def untried(self) -> None:
+    def untried(self, others: Iterable[Breaker] = ()) -> None:
         """The probing batch had no item for this transport, so another may probe after the shortest pause.
 
         Not the next one: batches that probe are small, and there may be no such item for long.
+
+        Args:
+            others: those that the batch had to leave alone. Its items may need one of them as well, so the next batch that may
+                probe that one may probe this one, too. With pauses of their own, they could miss each other for minutes.
         """
         now = self._clock.monotonic()
+        together = [each.try_at for each in others if each.try_at > now]
         with self._lock:
             self._probing = False
-            self._try_at = now + self._policy.pause.total_seconds()
+            self._try_at = min([now + self._policy.pause.total_seconds(), *together])
 
     def hanging(self, reason: str) -> None:
         """A call did not return in time. Nothing more is sent until it does (``returned``)."""

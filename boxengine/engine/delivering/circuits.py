@@ -86,7 +86,7 @@ class Circuits:
             failures = Counter(where for _, _, where in sent.failed)
             for name in self._breakers:
                 if name not in entry.refused:
-                    self._tell(name, sent, failures[name], probe=name in entry.probes)
+                    self._tell(name, sent, failures[name], entry)
 
     def _ask(self) -> Entry:
         permits = {name: breaker.permit() for name, breaker in self._breakers.items()}
@@ -98,8 +98,8 @@ class Circuits:
         circuit = self._breakers[name].circuit
         return Unavailable("circuit open" if circuit is None else circuit.reason)
 
-    def _tell(self, name: str, sent: Outcome, failures: int, *, probe: bool) -> None:
-        breaker = self._breakers[name]
+    def _tell(self, name: str, sent: Outcome, failures: int, entry: Entry) -> None:
+        breaker, probe = self._breakers[name], name in entry.probes
         if name in sent.unreachable:
             problem = sent.unreachable[name]
             breaker.unreachable(_said(problem), probe=probe, retry_after=problem.retry_after)
@@ -109,7 +109,7 @@ class Circuits:
             first = next(problem for _, problem, where in sent.failed if where == name)
             breaker.failed(failures, _said(first), probe=probe)
         elif probe:
-            breaker.untried()
+            breaker.untried(self._breakers[each] for each in entry.refused)
 
 
 def _said(problem: object) -> str:

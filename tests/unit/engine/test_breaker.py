@@ -251,6 +251,30 @@ def test_a_transport_before_one_that_is_left_alone_is_not_given_the_same_items_a
     assert len(first.calls) == POLICY.failures
 
 
+def test_items_for_two_receivers_that_were_away_at_different_times_go_out_once_both_are_back(bench: Bench) -> None:
+    """Each probe of one circuit alone finds its items waiting for the other one."""
+    ids = bench.insert(1, 2)
+    brokers = {name: Broker() for name in ("first", "second")}
+    transports = {name: Batches(broker) for name, broker in brokers.items()}
+    delivery = bench.delivery(*(spec(transport, name=name) for name, transport in transports.items()))
+    brokers["first"].there = True
+    for _ in range(POLICY.failures):
+        bench.run(delivery)
+    brokers["first"].there = False
+    for _ in range(POLICY.failures + 1):
+        bench.clock.advance(POLICY.pause)
+        bench.run(delivery)
+    assert len(delivery.open_circuits()) == 2
+    for broker in brokers.values():
+        broker.there = True
+    bench.clock.advance(timedelta(seconds=1.05))
+    for _ in range(100):
+        bench.run(delivery)
+        bench.clock.advance(timedelta(seconds=0.04))
+    assert {(row.id, row.status) for row in bench.store.rows(bench.box)} == {(each, 2) for each in ids}
+    assert delivery.open_circuits() == []
+
+
 def test_poison_items_do_not_open_the_circuit(bench: Bench) -> None:
     bench.insert(1)
     transport = Batches(lambda _item: Failure("no"))
