@@ -381,6 +381,26 @@ def test_what_a_log_has_no_place_for_is_refused_before_anything_is_made(box: Ben
     assert box.stage is Stage.TABLE
 
 
+def test_a_table_that_refers_to_items_is_told_of_before_its_rows_are_refused(box: Bench) -> None:
+    refer = 'CREATE TABLE "Notes" (item bigint CONSTRAINT of_item REFERENCES order_items (id))'
+    told = r'"Notes" refers to table order_items by a foreign key.* First: ALTER TABLE "Notes" DROP CONSTRAINT of_item$'
+    box.run(refer)
+    with pytest.raises(SchemaMismatch, match=told):
+        box.conversion().prepare()
+    assert box.stage is Stage.TABLE
+    box.run('DROP TABLE "Notes"')
+    box.conversion().prepare()
+    box.run(refer)
+    with pytest.raises(SchemaMismatch, match=told):
+        box.conversion().finish_to_log()
+    assert box.stage is Stage.BOTH
+    box.run('ALTER TABLE "Notes" DROP CONSTRAINT of_item')
+    box.conversion().finish_to_log()
+    box.run('ALTER TABLE "Notes" ADD CONSTRAINT of_item FOREIGN KEY (item) REFERENCES order_items (id)')
+    (finding,) = checks.check(box.engine, [box.boxes[LOG]])
+    assert finding.message.startswith('"Notes" refers to table order_items by its foreign key of_item')
+
+
 def test_an_application_that_still_says_dedup_key_is_not_refused(box: Bench) -> None:
     box.bring_to(Stage.LOG)
     (once,) = box.commit(TABLE, "a", dedup_key="once")

@@ -73,7 +73,7 @@ class Conversion:
         A log to which somebody writes already stays as it is.
 
         Raises:
-            SchemaMismatch: the table cannot take items out of a log, or has items that a log has no place for.
+            SchemaMismatch: the table cannot take items out of a log, has items that a log has no place for, or is referred to.
             StoreConflict: see ``Patience.insist``.
         """
         self._insist(self._prepare)
@@ -87,6 +87,7 @@ class Conversion:
                 if turn.found.catches or turn.steps.log_is_used():
                     return
             turn.steps.refuse_items()
+            turn.steps.refuse_references()
             turn.run(turn.steps.make_log())
             if self._show is None:
                 standing_of(turn.connection, self._box)  # refuses what cannot take items out of this log
@@ -95,7 +96,7 @@ class Conversion:
         """Has all items written to the log. Those in the table go out first.
 
         Raises:
-            SchemaMismatch: there is no log, or it has items that were not delivered.
+            SchemaMismatch: there is no log, it has items that were not delivered, or other tables refer to items.
             StoreConflict: see ``Patience.insist``.
         """
         with self._turn() as turn:  # beforehand: it reads all of the log
@@ -109,6 +110,7 @@ class Conversion:
             if turn.found.stage is Stage.TABLE:
                 raise SchemaMismatch(f"box {self._box.name}: it has no log yet: first {self._command(Storage.LOG)}")
             if turn.found.stage is Stage.BOTH or not turn.found.catches:
+                turn.steps.refuse_references()
                 turn.run(turn.steps.switch_to_log())
 
     # ── log to table ─────────────────────────────────────────────────────────────────────────────────

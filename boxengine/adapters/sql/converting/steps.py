@@ -10,7 +10,7 @@ from boxengine.adapters.sql.converting.redirects import BY_INDEX, NOT_IN_A_LOG, 
 from boxengine.adapters.sql.dialects.postgresql import lock_space
 from boxengine.adapters.sql.log import parts
 from boxengine.adapters.sql.log.stage import TO_LOG, TO_TABLE, Stage, Standing
-from boxengine.adapters.sql.log.tables import in_text, is_logged, refuse_old_servers
+from boxengine.adapters.sql.log.tables import in_text, is_logged, referring_constraints, refuse_old_servers
 from boxengine.adapters.sql.making import sizes
 from boxengine.adapters.sql.shape.tables import quoted
 from boxengine.adapters.sql.waking.listen import CHANNEL
@@ -106,6 +106,19 @@ class Steps:
                     f"box {self._box.name}: {plural(number, 'pending item')} with {name}: storage: log refuses to create "
                     "such items. Convert the box once applications create none, and these are delivered"
                 )
+
+    def refuse_references(self) -> None:
+        """Raises:
+        SchemaMismatch: other tables refer to the items, which would not be found there any more.
+        """
+        found = referring_constraints(self._connection, self._found.side)
+        if found:
+            tables = ", ".join(dict.fromkeys(table for table, _ in found))
+            drops = "; ".join(f"ALTER TABLE {table} DROP CONSTRAINT {name}" for table, name in found)
+            raise SchemaMismatch(
+                f"box {self._box.name}: {tables} refers to table {self._box.table} by a foreign key. New items will be in the "
+                f"log, so rows that refer to them would be refused. First: {drops}"
+            )
 
     def log_is_used(self) -> bool:
         """Whether the log has rows, so that it must not become one whose rows are moved away."""

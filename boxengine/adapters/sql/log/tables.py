@@ -151,6 +151,16 @@ def stricter_constraints(connection: Connection, side: BoxTable, log: LogTable) 
     return [str(name) for (name,) in connection.execute(query, {"side": side.name, "log": log.log})]
 
 
+def referring_constraints(connection: Connection, side: BoxTable) -> list[tuple[str, str]]:
+    """Foreign keys of other tables that refer to the table that the log stands for, where its items are not: table and name,
+    quoted."""
+    query = text(
+        "SELECT CAST(CAST(conrelid AS regclass) AS text), quote_ident(conname) FROM pg_constraint WHERE contype = 'f' "
+        "AND confrelid = to_regclass(:side) AND conrelid <> confrelid AND conparentid = 0 ORDER BY 1, 2"
+    )
+    return [(str(table), str(name)) for table, name in connection.execute(query, {"side": Readers.of(side).side("")})]
+
+
 def publications_in_the_way(connection: Connection, log: LogTable) -> list[str]:
     """Names of publications because of which the server refuses to delete rows of the log: these have no replica identity.
 

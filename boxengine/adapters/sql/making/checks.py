@@ -205,6 +205,7 @@ def _check_log(connection: Connection, found: BoxTable) -> list[Finding]:
         *([Finding(box.name, "error", told)] if absent else []),
         *([Finding(box.name, "error", twice, _ONE_KEPT)] if doubled else []),
         *_check_constraints(connection, found, log),
+        *_check_references(connection, found),
         *_check_publications(connection, box, log),
         *_check_partitions(connection, box, log),
     ]
@@ -220,6 +221,16 @@ def _check_constraints(connection: Connection, side: BoxTable, log: logs.LogTabl
         yield Finding(
             side.box.name, "warning", told, remedy="Drop them, or keep what they refer to until items are delivered."
         )
+
+
+def _check_references(connection: Connection, side: BoxTable) -> Iterator[Finding]:
+    box = side.box
+    for table, name in [] if _is_told_of_another(box) else logs.referring_constraints(connection, side):
+        told = (
+            f"{table} refers to table {box.source.table} by its foreign key {name}, and items are in the log: rows that refer to "
+            "one are refused"
+        )
+        yield Finding(box.name, "warning", told, remedy=f"ALTER TABLE {table} DROP CONSTRAINT {name}")
 
 
 def _check_publications(connection: Connection, box: Box, log: logs.LogTable) -> Iterator[Finding]:
