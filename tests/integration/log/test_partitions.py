@@ -413,6 +413,24 @@ def test_rows_are_deleted_one_by_one_where_their_partition_takes_too_long(bench:
     assert delete_one_by_one(bench) == 1
 
 
+def test_db_check_tells_of_a_publication_that_keeps_rows_in_their_partition_and_its_remedy_lasts(bench: Bench) -> None:
+    bench.run("CREATE PUBLICATION everything FOR ALL TABLES")
+    first = bench.commit()
+    assert bench.take() == [first]
+    with pytest.raises(StoreUnavailable, match="replica identity"):
+        delete_one_by_one(bench)
+    (told,) = checks.check(bench.engine, [bench.box])
+    assert (
+        "partitions of order_items_log have no replica identity, and a publication has them (everything)"
+        in told.message
+    )
+    bench.run(told.remedy.removeprefix("As its owner: ").rstrip("."))
+    assert checks.check(bench.engine, [bench.box]) == []
+    assert delete_one_by_one(bench) == 1
+    assert turn(bench).made
+    assert checks.check(bench.engine, [bench.box]) == []
+
+
 def test_rows_at_the_same_place_of_two_partitions_are_not_taken_for_each_other(bench: Bench) -> None:
     delivered = bench.commit()
     close(bench)

@@ -36,7 +36,7 @@ _NOTE = re.compile(r"boxengine: made (\S+) at transaction (\d+)")
 _STATE = text(
     "SELECT c.relkind = 'p', pg_get_userbyid(c.relowner), c.relowner = current_user::regrole, "
     "pg_has_role(c.relowner, 'USAGE') AND has_schema_privilege(pg_get_userbyid(c.relowner), c.relnamespace, 'CREATE'), "
-    "pg_snapshot_xmax(pg_current_snapshot())::text, pg_snapshot_xmin(pg_current_snapshot())::text, now() "
+    "pg_snapshot_xmax(pg_current_snapshot())::text, pg_snapshot_xmin(pg_current_snapshot())::text, now(), c.relreplident = 'f' "
     "FROM pg_catalog.pg_class AS c WHERE c.oid = to_regclass(:log)"
 )
 _PARTITIONS = text(
@@ -77,6 +77,8 @@ class Partitions:
     ended: int
     """All transactions with lower numbers have ended."""
     now: datetime
+    identified: bool = False
+    """Whether the log has the replica identity ``FULL``, which its partitions do not inherit."""
 
     @property
     def closed(self) -> Sequence[Range]:
@@ -146,7 +148,7 @@ def partitions_of(connection: Connection, log: str) -> Partitions | None:
             ranges.append(Range(int(found[1]), int(found[2]), name, since, by))
         elif bound == "DEFAULT":
             default = name
-    _, owner, is_owner, may_alter, current, ended, now = state
+    _, owner, is_owner, may_alter, current, ended, now, identified = state
     return Partitions(
         ranges=sorted(ranges, key=lambda each: each.low),
         default=default,
@@ -156,6 +158,7 @@ def partitions_of(connection: Connection, log: str) -> Partitions | None:
         current=int(current),
         ended=int(ended),
         now=now,
+        identified=identified,
     )
 
 

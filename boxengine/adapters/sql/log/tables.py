@@ -162,16 +162,19 @@ def referring_constraints(connection: Connection, side: BoxTable) -> list[tuple[
 
 
 def publications_in_the_way(connection: Connection, log: LogTable) -> list[str]:
-    """Names of publications because of which the server refuses to delete rows of the log: these have no replica identity.
+    """Names of publications because of which the server refuses to delete rows of the log, or of some of its partitions: these
+    have no replica identity.
 
-    Of a log in partitions retention empties whole ones, which needs none.
+    Retention empties whole partitions, which needs none, but deletes rows by themselves where their partition takes too long.
     """
+    parts = "(SELECT to_regclass(:log) UNION SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass(:log))"
     query = text(
-        "SELECT p.pubname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace JOIN pg_publication_tables AS t "
-        "ON t.schemaname = n.nspname AND t.tablename = c.relname JOIN pg_publication AS p ON p.pubname = t.pubname "
-        "WHERE c.oid = to_regclass(:log) AND c.relkind <> 'p' AND (p.pubdelete OR p.pubupdate) AND (c.relreplident = 'n' OR "
-        "(c.relreplident = 'd' AND NOT EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary))) "
-        "ORDER BY p.pubname"
+        "SELECT DISTINCT p.pubname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+        "JOIN pg_publication_tables AS t ON t.schemaname = n.nspname AND t.tablename = c.relname "
+        f"JOIN pg_publication AS p ON p.pubname = t.pubname WHERE c.oid IN {parts} AND (p.pubdelete OR p.pubupdate) "
+        f"AND EXISTS (SELECT FROM pg_class AS each WHERE each.oid IN {parts} AND each.relkind <> 'p' AND ("
+        "each.relreplident = 'n' OR (each.relreplident = 'd' AND NOT EXISTS ("
+        "SELECT FROM pg_index AS i WHERE i.indrelid = each.oid AND i.indisprimary)))) ORDER BY p.pubname"
     )
     return [str(name) for (name,) in connection.execute(query, {"log": log.log})]
 

@@ -133,6 +133,8 @@ class _Turn:
         # Not made as a partition, for which writers would have to wait.
         self._run(f"CREATE TABLE {name} (LIKE {self._log} INCLUDING DEFAULTS INCLUDING CONSTRAINTS) WITH ({settings})")
         self._run(f"COMMENT ON TABLE {name} IS '{in_text(note(found))}'")
+        if found.identified:
+            self._run(f"ALTER TABLE {name} REPLICA IDENTITY FULL")
         self._run(f"SET LOCAL statement_timeout = '{LONGEST_SEARCH}'")
         self._run(f"ALTER TABLE {self._log} ATTACH PARTITION {name} FOR VALUES FROM ('{low}') TO ('{high}')")
         self._run("SET LOCAL statement_timeout = DEFAULT")

@@ -25,6 +25,11 @@ MADE_BY_CREATE = "boxengine db create makes it."
 ADDED_BY_UPGRADE = "boxengine db upgrade adds it."
 _NO_DELIVERY = "Until then, workers deliver nothing of this box."
 _IDENTIFY = "As its owner: ALTER TABLE {} REPLICA IDENTITY FULL."
+_IDENTIFY_PARTITIONS = (
+    "As its owner: DO $$ DECLARE part regclass; BEGIN FOR part IN SELECT relid FROM pg_partition_tree('{}') LOOP "
+    "EXECUTE 'ALTER TABLE ' || part || ' REPLICA IDENTITY FULL'; END LOOP; END $$."
+)
+"""New partitions follow the log."""
 _MOMENTS = ("available_at", "created_at", "processed_at", "updated_at")
 _ONE_KEPT = "A worker that starts keeps the right one, as does boxengine db reposition."
 _AS_THEY_COME = (
@@ -236,11 +241,20 @@ def _check_references(connection: Connection, side: BoxTable) -> Iterator[Findin
 def _check_publications(connection: Connection, box: Box, log: logs.LogTable) -> Iterator[Finding]:
     names = [] if _is_told_of_another(box) else logs.publications_in_the_way(connection, log)
     if names:
-        told = (
-            f"{logs.names_in(box)[0]} has no replica identity, and a publication has it ({', '.join(names)}): PostgreSQL refuses "
-            "each deletion, so retention deletes nothing of the box"
-        )
-        yield Finding(box.name, "warning", told, remedy=_IDENTIFY.format(log.log))
+        log_name, published = logs.names_in(box)[0], ", ".join(names)
+        if log.partitioned:
+            told = (
+                f"partitions of {log_name} have no replica identity, and a publication has them ({published}): PostgreSQL "
+                "refuses to delete their rows, so retention fails where a partition cannot be emptied as a whole in time"
+            )
+            remedy = _IDENTIFY_PARTITIONS.format(log.log.replace("'", "''"))
+        else:
+            told = (
+                f"{log_name} has no replica identity, and a publication has it ({published}): PostgreSQL refuses each deletion, "
+                "so retention deletes nothing of the box"
+            )
+            remedy = _IDENTIFY.format(log.log)
+        yield Finding(box.name, "warning", told, remedy=remedy)
 
 
 def _is_told_of_another(box: Box) -> bool:
