@@ -210,6 +210,21 @@ def test_a_subscription_that_is_given_up_holds_nothing_back_any_more(log: Shared
         give_up(log.engine, log.box, "billing")
 
 
+@pytest.mark.parametrize(
+    "gone", ["order_items_billing_positions", "order_items_billing_positions, order_items_billing"]
+)
+def test_a_subscription_whose_tables_somebody_has_dropped_can_be_given_up(log: SharedLog, gone: str) -> None:
+    item = log.commit()
+    log.run(f"DROP TABLE {gone}")
+    left = reader_of(replace(log.box, subscriptions=("search",)), "search")
+    (told,) = checks.check(log.engine, [left])
+    assert told.message.endswith("boxengine subscriptions drop order_item.billing")
+    assert unread_by(log.engine, log.box, "billing") is None
+    assert give_up(log.engine, log.box, "billing") == 0
+    assert checks.check(log.engine, [left]) == []
+    assert log.read("search") == [item]
+
+
 def test_a_log_box_moves_to_subscriptions_once_its_own_position_is_given_up(log: SharedLog) -> None:
     schema.create(log.engine, [replace(log.box, subscriptions=())])
     log.commit()

@@ -274,16 +274,16 @@ def give_up(engine: Engine, log: Box, name: str, *, dry: bool = False) -> int:
     with translated(engine), engine.begin() as connection:
         source = reflect(connection, log)
         readers = Readers.of(source)
-        positions = in_text(readers.positions(name))
-        if not connection.execute(
-            text("SELECT to_regclass(:name) IS NOT NULL"), {"name": readers.positions(name)}
-        ).scalar():
+        with closing(cursor_of(connection)) as cursor:
+            known = readers.names(cursor)
+        # Somebody may have dropped one of its tables already. Nothing is delivered as long as its name is listed.
+        if name not in known and not _exists(connection, readers.positions(name)):
             raise SchemaMismatch(
                 f"box {log.name}: there are no positions of {_called(log, name)}; {_those_of(connection, log)}"
             )
         side = in_text(readers.side(name))
         unfinished = f"SELECT count(*) FROM {side} WHERE status IN (0, 1)"
-        lost = int(connection.execute(text(unfinished)).scalar() or 0)
+        lost = int(connection.execute(text(unfinished)).scalar() or 0) if _exists(connection, readers.side(name)) else 0
         if not name and lost:
             raise SchemaMismatch(
                 f"box {log.name}: pending or failed items stand in table {table}, {lost:,} in all: with a "
@@ -292,9 +292,9 @@ def give_up(engine: Engine, log: Box, name: str, *, dry: bool = False) -> int:
         if dry:
             return lost
         connection.execute(text(f"SET LOCAL lock_timeout = '{PATIENCE}s'"))
-        connection.execute(text(f"DROP TABLE {positions}"))
+        connection.execute(text(f"DROP TABLE IF EXISTS {in_text(readers.positions(name))}"))
         if name:
-            connection.execute(text(f"DROP TABLE {side}"))
+            connection.execute(text(f"DROP TABLE IF EXISTS {side}"))
             connection.execute(text(f"DELETE FROM {in_text(readers.listed)} WHERE name = :name"), {"name": name})
         return lost
 
@@ -311,19 +311,26 @@ def is_read(engine: Engine, log: Box) -> bool:
 
 def unread_by(engine: Engine, log: Box, name: str) -> Moved | None:
     """How many items of the log a subscription has not passed, whether or not the configuration has it; None: its position
-    means nothing on this server.
+    means nothing on this server, or is gone.
 
     Args:
         log, name: as for ``give_up``.
     """
     with translated(engine), engine.connect() as connection:
         source = reflect(connection, log)
-        move = _Move(connection, source, log_name(source), Readers.of(source).positions(name), dry=True)
+        own = Readers.of(source).positions(name)
+        if not _exists(connection, own):
+            return None
+        move = _Move(connection, source, log_name(source), own, dry=True)
         try:
             positions = move.positions()
         except StoreUnavailable:
             return None
         return _sum([move.ahead(position, None) for position in positions])
+
+
+def _exists(connection: Connection, table: str) -> bool:
+    return bool(connection.execute(text("SELECT to_regclass(:name) IS NOT NULL"), {"name": table}).scalar())
 
 
 def _called(log: Box, name: str) -> str:
