@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
+from boxengine.adapters.sql.checking import postgresql
+from boxengine.adapters.sql.checking.checkup import SqlCheckup
 from boxengine.adapters.sql.log import turnover
 from boxengine.adapters.sql.log.partitions import AHEAD, FIRST_STEP
 from boxengine.adapters.sql.making import checks, schema, upgrade
@@ -429,6 +431,25 @@ def test_db_check_tells_of_a_publication_that_keeps_rows_in_their_partition_and_
     assert delete_one_by_one(bench) == 1
     assert turn(bench).made
     assert checks.check(bench.engine, [bench.box]) == []
+
+
+def test_doctor_tells_of_more_partitions_than_the_server_has_room_to_lock(bench: Bench) -> None:
+    def told() -> list[str]:
+        remarks = SqlCheckup(bench.store, now=lambda: datetime.now(UTC)).remarks([bench.box])
+        return [remark.text for remark in remarks if "out of shared memory" in remark.text]
+
+    assert told() == []
+    ((room,),) = bench.ask(postgresql._LOCKS)
+    number = int(str(room)) // (3 * postgresql._AT_ONCE) + 1
+    high = partitions(bench).ranges[-1].high
+    bench.run(
+        "; ".join(
+            f"CREATE TABLE order_items_log_p{low:x} PARTITION OF order_items_log FOR VALUES FROM ('{low}') TO ('{low + 1}')"
+            for low in range(high, high + number - 1)
+        )
+    )
+    (text,) = told()
+    assert f"order_items_log has {number} partitions. Each delivery takes {3 * number:,} locks" in text
 
 
 def test_rows_at_the_same_place_of_two_partitions_are_not_taken_for_each_other(bench: Bench) -> None:

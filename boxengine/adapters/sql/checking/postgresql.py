@@ -26,6 +26,13 @@ DEAD_SHARE = 0.5
 ACCOUNT = "SELECT quote_ident(current_user)"
 FEW = 20_000
 """So many dead rows are no trouble, whatever their share."""
+_AT_ONCE = 16
+"""Deliveries from logs that may be under way at once: two workers of eight threads."""
+_LOCKS = (
+    "SELECT CAST(current_setting('max_locks_per_transaction') AS int) * (CAST(current_setting('max_connections') AS int) "
+    "+ CAST(current_setting('max_prepared_transactions') AS int))"
+)
+"""For how many locks of all sessions the server has room."""
 _RISKY = {
     "fsync": "off",
     "full_page_writes": "off",
@@ -154,9 +161,11 @@ class PostgresChecks(ServerChecks):
             )
 
     def _partitions(self, table: BoxTable, account: str) -> Iterator[Remark]:
-        """Whether this account may make and drop those of the log, as its worker has to."""
+        """Whether there are too many in the log, and whether this account may make and drop them, as its worker has to."""
         log = self._log(table)
         found = None if log is None else partitions_of(self._connection, log.log)
+        if found is not None:
+            yield from self._room_for_locks(table, len(found.ranges))
         if found is not None and not found.may_alter:
             yield Remark(
                 area=AREA,
@@ -164,6 +173,20 @@ class PostgresChecks(ServerChecks):
                 text=f"This account may not make and drop partitions of {names_in(table.box)[0]}: it does not own it.",
                 advice=f"GRANT {quoted(self._connection.dialect, found.owner)} TO {account}, or run boxengine cleanup as "
                 f"{found.owner} every few hours.",
+            )
+
+    def _room_for_locks(self, table: BoxTable, partitions: int) -> Iterator[Remark]:
+        """Whether deliveries might use up what the server has for the locks of all its sessions."""
+        # Each partition and its two indexes, whichever of them are read.
+        locks, room = 3 * partitions, int(self._one(_LOCKS))
+        if locks * _AT_ONCE > room:
+            yield Remark(
+                area=AREA,
+                box=table.box.name,
+                text=f"{names_in(table.box)[0]} has {partitions} partitions. Each delivery takes {locks:,} locks, and the server "
+                f"has room for {room:,}. Without room, deliveries and applications fail with: out of shared memory.",
+                advice="Raise max_locks_per_transaction and restart the server. For fewer partitions, lengthen log_partitions, "
+                "or let retention keep less.",
             )
 
     def _needed(self, table: BoxTable) -> Iterator[tuple[str, str, tuple[str, ...]]]:
