@@ -462,6 +462,22 @@ def test_rows_at_the_same_place_of_two_partitions_are_not_taken_for_each_other(b
     assert bench.ask("SELECT id FROM order_items_log") == [(pending,)]
 
 
+def test_a_worker_that_knows_of_no_partitions_deletes_nothing_once_somebody_has_made_some(whole: Bench) -> None:
+    delivered = whole.commit()
+    assert whole.take() == [delivered]
+    whole.run(
+        "ALTER TABLE order_items_log RENAME TO old; "
+        "CREATE TABLE order_items_log (LIKE old INCLUDING DEFAULTS) PARTITION BY RANGE ((greatest(xact, '0'::xid8))); "
+        "CREATE TABLE order_items_log_default PARTITION OF order_items_log DEFAULT"
+    )
+    ((high,),) = whole.ask("SELECT pg_current_xact_id()")
+    whole.run(f"ALTER TABLE order_items_log ATTACH PARTITION old FOR VALUES FROM ('0') TO ('{high}')")
+    pending = whole.commit()
+    assert whole.ask("SELECT count(DISTINCT ctid), count(DISTINCT tableoid) FROM order_items_log") == [(1, 2)]
+    delete_one_by_one(whole)
+    assert whole.take() == [pending]
+
+
 # ── what there was before ────────────────────────────────────────────────────────────────────────────
 
 

@@ -400,14 +400,15 @@ class LogStatements(PostgresStatements):
         """Old rows of the log that every reader has passed; of each bucket its first ones are looked at."""
         old = f"{self._passed(cursor)} AND i.created_at < %s LIMIT %s"
         created_before -= self._grace
+        # In another partition another row has the same place. Somebody may have made some since the log was looked at.
+        log = self._log if self._partitioned else f"ONLY {self._log}"
         if self._partitioned:
-            # In another partition another row has the same place.
             which = (
                 f"AS d USING (SELECT i.tableoid, i.ctid {old}) AS w WHERE d.tableoid = w.tableoid AND d.ctid = w.ctid"
             )
         else:
             which = f"WHERE ctid = ANY(ARRAY(SELECT i.ctid {old}))"
-        cursor.execute(f"DELETE FROM {self._log} {which}", (LOOKED_THROUGH * limit, created_before, limit))
+        cursor.execute(f"DELETE FROM {log} {which}", (LOOKED_THROUGH * limit, created_before, limit))
         return int(cursor.rowcount)
 
     def oldest(self, cursor: Cursor, statuses: Sequence[int]) -> datetime | None:

@@ -872,7 +872,7 @@ SELECT pg_try_advisory_xact_lock_shared(8734050999846567936 + CAST(CAST(to_regcl
 SELECT to_regclass(%s) IS NOT NULL,
                           to_regclass(%s) IS NOT NULL;
 DELETE
-FROM public.order_inbox_items_log
+FROM ONLY public.order_inbox_items_log
 WHERE ctid = ANY(ARRAY
                    (SELECT i.ctid
                     FROM
