@@ -263,6 +263,18 @@ def test_an_item_steps_aside_whatever_the_table_computes_by_itself(odd: Bench) -
     assert (moved, "umbrella") in odd.ask("SELECT id, tenant FROM order_items")
 
 
+def test_a_column_that_the_log_gets_after_its_side_table_steps_aside_with_the_item(bench: Bench) -> None:
+    bench.run("ALTER TABLE order_items ADD tenant text")
+    passed = bench.commit()
+    assert bench.take() == [passed]
+    bench.run("ALTER TABLE order_items_log ADD tenant text NOT NULL DEFAULT 'acme'")
+    assert bench.store.look_again() == [bench.box.name]
+    item = bench.commit()
+    assert bench.take(fail=(int(item),)) == [item]
+    assert bench.ask("SELECT id, tenant FROM order_items") == [(item, "acme")]
+    assert bench.store.look_again() == []
+
+
 # ── other servers ────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -12,7 +12,7 @@ from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.delivering.statements import statements_for
 from boxengine.adapters.sql.dialects.base import BoxStatements
 from boxengine.adapters.sql.dialects.payloads import light
-from boxengine.adapters.sql.log.tables import LogTable, reflect_log
+from boxengine.adapters.sql.log.tables import LogTable, names_in, reflect_log
 from boxengine.adapters.sql.shape.changes import Shape, shapes
 from boxengine.adapters.sql.shape.tables import BoxTable, reflect
 from boxengine.domain.box import Box, Storage
@@ -54,9 +54,10 @@ class KnownTables:
         if known is None:
             with self._lock, translated(self._looks), self._looks.connect() as connection:
                 found = reflect(connection, box)
-                if found.location not in self._shapes:
+                unknown = _watched(found) - self._shapes.keys()
+                if unknown:
                     # Now, and not at the first look: what has changed by then would never be noticed.
-                    self._shapes.update(shapes(connection, {found.location}))
+                    self._shapes.update(shapes(connection, unknown))
                 known = self._tables.setdefault(box.name, found)
         return known
 
@@ -87,12 +88,14 @@ class KnownTables:
     def look_again(self) -> list[str]:
         """Finds out which tables have changed since the last call; returns the names of their boxes."""
         with self._lock:
-            locations = {name: table.location for name, table in self._tables.items()}
+            locations = {name: _watched(table) for name, table in self._tables.items()}
         if not locations:
             return []
         with translated(self._looks), self._looks.connect() as connection:
-            found = shapes(connection, set(locations.values()))
-        changed = [name for name, location in locations.items() if self._shapes[location] != found[location]]
+            found = shapes(connection, set().union(*locations.values()))
+        changed = [
+            name for name, places in locations.items() if any(self._shapes[each] != found[each] for each in places)
+        ]
         self._shapes.update(found)
         with self._lock:
             for name in changed:
@@ -114,3 +117,11 @@ class KnownTables:
             return None
         with translated(self._looks), self._looks.connect() as connection:
             return reflect_log(connection, self.of(box))
+
+
+def _watched(table: BoxTable) -> set[str]:
+    """Where the tables are whose changes matter: with ``storage: log`` the log, too, whose columns are copied."""
+    if table.box.storage is Storage.TABLE:
+        return {table.location}
+    place, _, _ = table.location.rpartition(".")
+    return {table.location, f"{place}.{names_in(table.box)[0]}"}
