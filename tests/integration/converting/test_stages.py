@@ -381,6 +381,31 @@ def test_what_a_log_has_no_place_for_is_refused_before_anything_is_made(box: Ben
     assert box.stage is Stage.TABLE
 
 
+@pytest.mark.parametrize("policy", [{}, {"log_partitions": timedelta(days=1)}], ids=["whole", "partitions"])
+def test_writers_go_on_where_a_publication_has_all_tables(postgres_url: str, policy: dict[str, object]) -> None:
+    """Without a replica identity, the server refuses to delete from a published table, as the log's trigger does."""
+    with bench(postgres_url, **policy) as box:
+        box.run("CREATE PUBLICATION everything FOR ALL TABLES")
+        box.conversion().prepare()
+        ids = box.commit(LOG, "a") + box.commit(TABLE, "a")
+        box.conversion().finish_to_log()
+        ids += box.commit(LOG, "a") + box.commit(TABLE, "a")
+        box.conversion().back()
+        ids += box.commit(LOG, "a") + box.commit(TABLE, "a")
+        assert box.in_table() == ids
+        box.conversion().finish_to_table()
+        assert box.deliver(TABLE) == ids
+
+
+def test_a_log_that_was_made_before_a_publication_is_brought_back_beside_it(box: Bench) -> None:
+    box.bring_to(Stage.LOG)
+    ids = box.commit(LOG, "a")
+    box.run("CREATE PUBLICATION everything FOR ALL TABLES")
+    box.conversion().back()
+    ids += box.commit(LOG, "a")
+    assert box.in_table() == ids
+
+
 def test_a_table_that_refers_to_items_is_told_of_before_its_rows_are_refused(box: Bench) -> None:
     refer = 'CREATE TABLE "Notes" (item bigint CONSTRAINT of_item REFERENCES order_items (id))'
     told = r'"Notes" refers to table order_items by a foreign key.* First: ALTER TABLE "Notes" DROP CONSTRAINT of_item$'

@@ -124,7 +124,13 @@ class Conversion:
             StoreConflict: see ``Patience.insist``.
             DeliveryUnderWay: a delivery did not end in time.
         """
+        self._insist(self._identify, readers=True)
         self._insist(self._switch_to_table)
+
+    def _identify(self) -> None:
+        with self._turn() as turn:
+            if turn.found.stage is Stage.LOG:
+                turn.run(turn.steps.identify())
 
     def _switch_to_table(self) -> None:
         if self._show is None:

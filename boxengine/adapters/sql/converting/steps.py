@@ -10,7 +10,7 @@ from boxengine.adapters.sql.converting.redirects import BY_INDEX, NOT_IN_A_LOG, 
 from boxengine.adapters.sql.dialects.postgresql import lock_space
 from boxengine.adapters.sql.log import parts
 from boxengine.adapters.sql.log.stage import TO_LOG, TO_TABLE, Stage, Standing
-from boxengine.adapters.sql.log.tables import in_text, is_logged, referring_constraints, refuse_old_servers
+from boxengine.adapters.sql.log.tables import identifying, in_text, is_logged, referring_constraints, refuse_old_servers
 from boxengine.adapters.sql.making import sizes
 from boxengine.adapters.sql.shape.tables import quoted
 from boxengine.adapters.sql.waking.listen import CHANNEL
@@ -49,7 +49,12 @@ class Steps:
         needed = parts.parts(self._connection.dialect, self._table, self._box, sequence=sequence)
         made = [part.sql for part in needed if not part.is_there(self._connection)]
         triggers = [*self._texts.functions(), self._texts.trigger_of_log()]
-        return [self._limit, *made, *triggers, *self._mark(None)]
+        return [self._limit, *made, *self._identity(), *triggers, *self._mark(None)]
+
+    def identify(self) -> list[str]:
+        """Before the log's rows are moved away once more."""
+        identity = self._identity()
+        return [self._limit, *identity] if identity else []
 
     def switch_to_log(self) -> list[str]:
         found, texts = self._found, self._texts
@@ -129,6 +134,19 @@ class Steps:
         return bool(self._connection.execute(text(self._texts.waiting().replace(":", "\\:"))).scalar())
 
     # ── the parts ────────────────────────────────────────────────────────────────────────────────────
+
+    def _identity(self) -> list[str]:
+        """The trigger deletes what it moves out of the log. Of a published table the server would refuse that, and with it every
+        writer's transaction."""
+        parts_of_it = (
+            "(SELECT to_regclass(:log) UNION SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass(:log))"
+        )
+        lacks_one = text(
+            "SELECT EXISTS (SELECT FROM pg_publication WHERE pubupdate OR pubdelete) AND (to_regclass(:log) IS NULL OR EXISTS ("
+            f"SELECT FROM pg_class WHERE oid IN {parts_of_it} AND relreplident <> 'f'))"
+        )
+        lacks = self._connection.execute(lacks_one, {"log": self._found.log}).scalar()
+        return [identifying(self._found.log)] if lacks else []
 
     def _columns(self) -> list[str]:
         if self._found.columns is not None:

@@ -179,6 +179,21 @@ def publications_in_the_way(connection: Connection, log: LogTable) -> list[str]:
     return [str(name) for (name,) in connection.execute(query, {"log": log.log})]
 
 
+def identifying(log: str) -> str:
+    """The statement that gives a log, and each partition that it has, the replica identity without which a server refuses
+    deletions from published tables.
+
+    Args:
+        log: its quoted name.
+    """
+    name = "'" + log.replace("'", "''") + "'"
+    return (
+        "DO $$ DECLARE part regclass; BEGIN "
+        f"FOR part IN SELECT to_regclass({name}) UNION SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass({name}) "
+        "LOOP EXECUTE 'ALTER TABLE ' || part || ' REPLICA IDENTITY FULL'; END LOOP; END $$"
+    )
+
+
 def arriving_by(connection: Connection, log: LogTable) -> list[str]:
     """Names of subscriptions of logical replication by which rows of the log arrive from another server at the moment."""
     query = text(

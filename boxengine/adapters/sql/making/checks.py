@@ -25,11 +25,6 @@ MADE_BY_CREATE = "boxengine db create makes it."
 ADDED_BY_UPGRADE = "boxengine db upgrade adds it."
 _NO_DELIVERY = "Until then, workers deliver nothing of this box."
 _IDENTIFY = "As its owner: ALTER TABLE {} REPLICA IDENTITY FULL."
-_IDENTIFY_PARTITIONS = (
-    "As its owner: DO $$ DECLARE part regclass; BEGIN FOR part IN SELECT relid FROM pg_partition_tree('{}') LOOP "
-    "EXECUTE 'ALTER TABLE ' || part || ' REPLICA IDENTITY FULL'; END LOOP; END $$."
-)
-"""New partitions follow the log."""
 _MOMENTS = ("available_at", "created_at", "processed_at", "updated_at")
 _ONE_KEPT = "A worker that starts keeps the right one, as does boxengine db reposition."
 _AS_THEY_COME = (
@@ -247,7 +242,7 @@ def _check_publications(connection: Connection, box: Box, log: logs.LogTable) ->
                 f"partitions of {log_name} have no replica identity, and a publication has them ({published}): PostgreSQL "
                 "refuses to delete their rows, so retention fails where a partition cannot be emptied as a whole in time"
             )
-            remedy = _IDENTIFY_PARTITIONS.format(log.log.replace("'", "''"))
+            remedy = f"As its owner: {logs.identifying(log.log)}."  # new partitions follow the log
         else:
             told = (
                 f"{log_name} has no replica identity, and a publication has it ({published}): PostgreSQL refuses each deletion, "
