@@ -422,6 +422,24 @@ def test_data_restored_beside_the_positions_of_db_create_goes_on_where_it_was(be
     assert bench.store.oldest_finished(bench.box, DELIVERED) is not None, "nothing keeps retention from the log"
 
 
+def test_a_publication_because_of_which_rows_keep_their_numbers_is_told_of_with_what_to_do(bench: Bench) -> None:
+    bench.run("CREATE PUBLICATION everything FOR ALL TABLES")
+    item = bench.commit()
+    bench.run("UPDATE order_items_positions SET server = 1")
+    assert bench.take() == [item], "where the server has reached all numbers, nothing is in the way"
+    bench.run("ALTER PUBLICATION everything SET (publish = 'insert')")
+    ahead = bench.commit()
+    bench.run(f"UPDATE order_items_log SET xact = '999999999999' WHERE id = {ahead}")
+    bench.run("ALTER PUBLICATION everything SET (publish = 'insert, update')")
+    with pytest.raises(
+        StoreUnavailable, match=r"a publication has it .everything.; it goes on by itself after"
+    ) as told:
+        reposition(bench.engine, bench.box)
+    bench.run(str(told.value).partition("as the owner: ")[2])
+    assert reposition(bench.engine, bench.box) == 1
+    assert bench.take() == [ahead]
+
+
 def test_ids_that_begin_anew_are_told_of_with_what_to_do_and_nothing_is_lost(bench: Bench) -> None:
     passed = [bench.commit() for _ in range(3)]
     assert bench.take() == passed

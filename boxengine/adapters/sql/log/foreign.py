@@ -17,7 +17,9 @@ from boxengine.adapters.sql.log.tables import (
     LogTable,
     arriving_by,
     doubled_positions,
+    identifying,
     in_text,
+    publications_in_the_way,
     reflect_log,
 )
 from boxengine.adapters.sql.shape.tables import BoxTable, reflect
@@ -61,7 +63,8 @@ def reposition(engine: Engine, box: Box, *, anyway: bool = False) -> int | None:
     Raises:
         SchemaMismatch: the box has no log.
         StoreConflict: writers did not end their transactions in time.
-        ForeignPositions: rows still arrive from the other server, this account may not do it, or new items get ids of old ones.
+        ForeignPositions: rows still arrive from the other server, this account may not do it, new items get ids of old ones, or
+            a publication has the server refuse it.
     """
     with translated(engine), engine.begin() as connection:
         sides = [reflect(connection, reader) for reader in box.readers]
@@ -76,12 +79,7 @@ def reposition(engine: Engine, box: Box, *, anyway: bool = False) -> int | None:
             return None
         _refuse_what_is_unsafe(connection, box, logs)
         aside = sum(connection.execute(text(_step_aside(*pair))).rowcount for pair in zip(sides, logs, strict=True))
-        connection.execute(
-            text(
-                f"UPDATE {in_text(logs[0].log)} SET xact = {_BEFORE_ALL} "
-                "WHERE NOT pg_visible_in_snapshot(xact, pg_current_snapshot())"
-            )
-        )
+        _renumber_rows(connection, box, logs[0])
         for found in logs:
             connection.execute(text(_renumber(found)))
         return aside
@@ -148,6 +146,23 @@ def _refuse_what_is_unsafe(connection: Connection, box: Box, logs: Sequence[LogT
     highest = int(connection.execute(text(f"SELECT max(id) FROM ({passed} UNION ALL {there}) AS known")).scalar() or 0)
     if last < highest:
         raise _behind(box, str(sequence), last, highest)
+
+
+def _renumber_rows(connection: Connection, box: Box, found: LogTable) -> None:
+    """Gives rows with numbers that this server has not reached one that every snapshot has passed. There are none after
+    ``pg_upgrade``, which keeps the count."""
+    log, ahead = in_text(found.log), "NOT pg_visible_in_snapshot(xact, pg_current_snapshot())"
+    if connection.execute(text(f"SELECT EXISTS (SELECT FROM {log} WHERE {ahead})")).scalar():
+        if names := publications_in_the_way(connection, found, of=["pubupdate"]):
+            raise _published(box, found, names)
+        connection.execute(text(f"UPDATE {log} SET xact = {_BEFORE_ALL} WHERE {ahead}"))
+
+
+def _published(box: Box, found: LogTable, names: Sequence[str]) -> ForeignPositions:
+    return ForeignPositions(
+        f"box {box.name}: {REASON}, and its rows cannot get numbers of this one, because the log has no replica identity, and a "
+        f"publication has it ({', '.join(names)}); it goes on by itself after, as the owner: {identifying(found.log)}"
+    )
 
 
 def _may_not(box: Box, log: str, sequence: str) -> ForeignPositions:

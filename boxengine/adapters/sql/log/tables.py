@@ -161,17 +161,23 @@ def referring_constraints(connection: Connection, side: BoxTable) -> list[tuple[
     return [(str(table), str(name)) for table, name in connection.execute(query, {"side": Readers.of(side).side("")})]
 
 
-def publications_in_the_way(connection: Connection, log: LogTable) -> list[str]:
-    """Names of publications because of which the server refuses to delete rows of the log, or of some of its partitions: these
+def publications_in_the_way(
+    connection: Connection, log: LogTable, *, of: Sequence[str] = ("pubdelete", "pubupdate")
+) -> list[str]:
+    """Names of publications because of which the server refuses to change rows of the log, or of some of its partitions: these
     have no replica identity.
 
     Retention empties whole partitions, which needs none, but deletes rows by themselves where their partition takes too long.
+
+    Args:
+        of: the changes in question, as ``pg_publication`` calls them.
     """
+    changes = " OR ".join(f"p.{each}" for each in of)
     parts = "(SELECT to_regclass(:log) UNION SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass(:log))"
     query = text(
         "SELECT DISTINCT p.pubname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
         "JOIN pg_publication_tables AS t ON t.schemaname = n.nspname AND t.tablename = c.relname "
-        f"JOIN pg_publication AS p ON p.pubname = t.pubname WHERE c.oid IN {parts} AND (p.pubdelete OR p.pubupdate) "
+        f"JOIN pg_publication AS p ON p.pubname = t.pubname WHERE c.oid IN {parts} AND ({changes}) "
         f"AND EXISTS (SELECT FROM pg_class AS each WHERE each.oid IN {parts} AND each.relkind <> 'p' AND ("
         "each.relreplident = 'n' OR (each.relreplident = 'd' AND NOT EXISTS ("
         "SELECT FROM pg_index AS i WHERE i.indrelid = each.oid AND i.indisprimary)))) ORDER BY p.pubname"
