@@ -113,12 +113,12 @@ class Detour:
         return self._allowed and known.issuperset(unreachable) and known < self._transports
 
     def _round(self, errand: Errand, entry: Entry) -> Course:
+        now = self._clock.monotonic()
         with self._lock:
             known = {bucket: self._places[bucket] for bucket in errand.positions if bucket in self._places}
             if entry.probes:
                 begin = {bucket: _before(place, entry.probes) for bucket, place in known.items()}
             else:
-                now = self._clock.monotonic()
                 begin = {bucket: place.upto for bucket, place in known.items() if place.lasts(now)}
         behind = {bucket: upto for bucket, upto in begin.items() if upto is not None}
         return Course(errand, entry, {**errand.positions, **behind}, behind, passing=not entry.probes)
