@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import partial
 
 from boxengine.adapters.sql.connecting.engine import connect as connect_database
+from boxengine.adapters.sql.connecting.packets import refuse_long_statements
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.engine.jobs.timing import JobTiming
@@ -42,7 +43,10 @@ def connect_jobs(settings: Settings, pipelines: Mapping[str, JobPipeline], *, th
     engine = connect_to(connections=SPARE_CONNECTIONS * max(1, len(pipelines)), lock_limit=LOCK_LIMIT)
     models = {name: pipeline.model for name, pipeline in pipelines.items() if pipeline.model is not None}
     running = sum(pipeline.box.concurrency for pipeline in pipelines.values()) + settings.jobs.shared_threads
-    return SqlJobs(engine, models, sessions=connect_to(connections=running) if threads else None)
+    sessions = connect_to(connections=running) if threads else None
+    for each in filter(None, (engine, sessions)):
+        refuse_long_statements(each)
+    return SqlJobs(engine, models, sessions=sessions)
 
 
 def timing_of(settings: Settings) -> JobTiming:

@@ -63,6 +63,25 @@ class Guarded:
         return f"by attempt {job.attempt}"
 
 
+def large(job: Job[Any]) -> str | None:
+    """Gives the database a long text in the way that is asked for."""
+    value = "x" * int(job.args["length"])
+    match job.args["how"]:
+        case "result":
+            return value
+        case "result with a session":
+            job.session.execute(text("INSERT INTO effects (body) VALUES ('to be undone')"))
+            return value
+        case "checkpoint":
+            job.checkpoint(value)
+        case "progress":
+            pause = threading.Event()
+            while True:
+                job.progress(value=value)
+                pause.wait(0.01)
+    return None
+
+
 async def in_steps(job: AsyncJob[Any]) -> list[Any]:
     """Each step has a checkpoint. The first attempt ends in the third step, which it has undone by then in part."""
     for step in range(job.state or 0, 3):
