@@ -63,6 +63,7 @@ class Run:
         self._timing = timing
         self._lease = job.lease_ttl.total_seconds()
         self._lost = False
+        self._left = False
         self._progress: Mapping[str, Any] | None = None
         self._progress_told = sent
         self._beaten = sent
@@ -83,7 +84,9 @@ class Run:
         return not self.is_lost()
 
     def demand(self) -> None:
-        """Raises ``JobLost`` unless the lease has time left."""
+        """Raises ``JobLost`` unless the lease has time left, and the handler has not ended."""
+        if self._left:
+            raise JobLost(f"job {self.job.id} of {self.box.name}: its handler has ended")
         if self.is_lost():
             raise JobLost(f"job {self.job.id} of {self.box.name}: its lease is over or was given to another worker")
 
@@ -93,13 +96,13 @@ class Run:
         Args:
             limited: whether the box's time limit holds.
         """
-        self.interrupt, self._cancel = interrupt, cancel
+        self.interrupt, self._cancel, self._left = interrupt, cancel, False
         if limited and self.box.timeout is not None:
             self._stop_at = self.now() + self.box.timeout.total_seconds()
 
     def leave(self) -> None:
-        """The handler has ended."""
-        self.interrupt, self._cancel, self._stop_at = _nothing, None, None
+        """The handler has ended. Threads that it has left behind cannot use the job any more."""
+        self.interrupt, self._cancel, self._stop_at, self._left = _nothing, None, None, True
 
     @property
     def until(self) -> float:

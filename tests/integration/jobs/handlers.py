@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -34,6 +35,11 @@ class Gates:
     def __init__(self) -> None:
         self._gates: dict[str, threading.Event] = {}
         self._lock = threading.Lock()
+
+    @property
+    def open(self) -> set[str]:
+        with self._lock:
+            return {name for name, gate in self._gates.items() if gate.is_set()}
 
     def __getitem__(self, name: str) -> threading.Event:
         with self._lock:
@@ -180,6 +186,30 @@ async def block_awaited(job: AsyncJob[Any]) -> None:
     """The same in a coroutine."""
     async with job.session as session:
         session.add(Effect(body="in a block"))
+
+
+def leave_a_thread(job: Job[Any]) -> None:
+    """Ends before its thread, which goes on with the job in the way that is asked for."""
+    gates: Gates = GATES[job.args["test"]]
+    session = job.session
+    session.execute(text("SELECT 1"))
+    ways: dict[str, Callable[[], object]] = {
+        "the session": lambda: session.execute(text("INSERT INTO effects (body) VALUES ('too late')")),
+        "job.session": lambda: job.session.execute(text("INSERT INTO effects (body) VALUES ('too late')")),
+        "job.checkpoint": lambda: job.checkpoint(1),
+        "job.progress": lambda: job.progress(done=1),
+        "job.ensure_held": job.ensure_held,
+    }
+
+    def go_on() -> None:
+        gates["the handler has ended"].wait(60)
+        try:
+            ways[job.args["way"]]()
+        except Exception as error:
+            gates[f"{type(error).__name__}: {error}"].set()
+        gates["the thread has ended"].set()
+
+    threading.Thread(target=go_on).start()
 
 
 GATES: dict[str, Gates] = {}

@@ -49,6 +49,7 @@ class Shop:
                         "forget": f"{HERE}.forget",
                         "commit": f"{HERE}.commit",
                         "commit_awaited": f"{HERE}.commit_awaited",
+                        "leave_a_thread": f"{HERE}.leave_a_thread",
                         "block": f"{HERE}.block",
                         "block_awaited": f"{HERE}.block_awaited",
                     },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -109,3 +110,42 @@ def test_only_the_job_commits_and_closes_its_session(shop: Shop, task: str, how:
 def test_what_a_handler_writes_in_a_block_of_the_session_is_kept(shop: Shop, task: str) -> None:
     end_of(shop, task, JobState.SUCCEEDED)
     assert effects(shop) == ["in a block"]
+
+
+@pytest.mark.parametrize(
+    ("way", "told"),
+    [
+        ("the session", "InvalidRequestError: This Session has been permanently closed"),
+        ("job.session", "JobLost: job 1 of report_job: its handler has ended"),
+        ("job.checkpoint", "JobLost: job 1 of report_job: its handler has ended"),
+        ("job.progress", "JobLost: job 1 of report_job: its handler has ended"),
+        ("job.ensure_held", "JobLost: job 1 of report_job: its handler has ended"),
+    ],
+)
+def test_a_thread_that_outlives_its_handler_is_refused_and_leaves_no_transaction_open(
+    shop: Shop, way: str, told: str
+) -> None:
+    with shop.worker():
+        shop.becomes(shop.create("leave_a_thread", args={"test": shop.test, "way": way}), JobState.SUCCEEDED)
+        busy = _keep_all_threads_busy(shop)
+        shop.gates["the handler has ended"].set()
+        assert shop.gates["the thread has ended"].wait(60)
+        assert any(each.startswith(told) for each in shop.gates.open), shop.gates.open
+        assert _open_transactions(shop) == []
+        for gate in busy:
+            gate.set()
+    assert effects(shop) == []
+
+
+def _keep_all_threads_busy(shop: Shop) -> list[threading.Event]:
+    """Returns once none of them is at the end of an earlier job any more, with what lets them go."""
+    ids = [shop.guarded() for _ in range(shop.box.concurrency)]
+    for each in ids:
+        assert shop.gates[f"begun {each}"].wait(60)
+    return [shop.gates[f"go {each}"] for each in ids]
+
+
+def _open_transactions(shop: Shop) -> list[Any]:
+    query = "SELECT query FROM pg_stat_activity WHERE query LIKE '%too late%' AND state LIKE 'idle in transaction%'"
+    with shop.engine.connect() as connection:
+        return list(connection.scalars(text(query)))

@@ -26,7 +26,8 @@ class JobSession(Session):
     """
 
     def __init__(self, engine: Engine) -> None:
-        super().__init__(engine, expire_on_commit=False)
+        # A thread that outlives its handler would begin a transaction that nobody ends.
+        super().__init__(engine, expire_on_commit=False, close_resets_only=False)
         self.visit: Visit | None = None
         """Whose coroutine uses it; None: a plain handler does."""
         self.connected = False
