@@ -109,6 +109,13 @@ def test_who_has_failed_already_cancels_or_is_passed_over(jobs: JobHarness) -> N
     assert jobs.row(canceled)["status"] == "canceled"
 
 
+def test_jobs_of_one_call_may_wait_for_more_jobs_than_a_statement_has_parameters(jobs: JobHarness) -> None:
+    first = jobs.one().id
+    followers = [new(after=range(start, start + 1000)) for start in range(first, first + 70_000, 1000)]
+    with pytest.raises(InvalidItem, match=rf"after: there is no job {first + 1}\b"):
+        jobs.create(*followers)
+
+
 def test_a_job_that_is_not_there_is_refused_and_nothing_is_created(jobs: JobHarness) -> None:
     with pytest.raises(InvalidItem, match="after: there is no job 999999"):
         jobs.create(new(), new(after=(999_999,)))

@@ -23,6 +23,8 @@ from boxengine.ports.jobs import NewJob
 JUST_NOW = 60
 """Seconds since which a job has finished whose followers every look finds, of at most so many jobs:"""
 LATEST = 500
+AT_ONCE = 1000
+"""Predecessors that one statement looks up: no driver sends more than 65,535 parameters, and asyncpg half of them."""
 WINDOW = 500
 """Waiting pairs that one look reads besides."""
 
@@ -73,8 +75,12 @@ class Predecessors:
 
 def _states(connection: Connection, rows: JobRows, ids: Collection[int]) -> Mapping[int, str]:
     jobs = rows.jobs.c
-    found = connection.execute(select(jobs.id, jobs.status).where(jobs.id.in_(sorted(ids)))) if ids else ()
-    return {row.id: row.status for row in found}
+    left, states = sorted(ids), dict[int, str]()
+    for start in range(0, len(left), AT_ONCE):
+        some = jobs.id.in_(left[start : start + AT_ONCE])
+        found = connection.execute(select(jobs.id, jobs.status).where(some))
+        states.update((row.id, row.status) for row in found)
+    return states
 
 
 # ── letting go ───────────────────────────────────────────────────────────────────────────────────────
