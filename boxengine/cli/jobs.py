@@ -24,7 +24,7 @@ from boxengine.domain.jobs import FINAL, JobBox, JobState, Waits
 from boxengine.domain.masking import masked_text
 from boxengine.domain.words import plural
 from boxengine.errors import BadUsage, BoxError, UnknownBox
-from boxengine.ports.jobs import JobDesk, JobFilter
+from boxengine.ports.jobs import LATEST_EVENTS, JobDesk, JobFilter
 
 if TYPE_CHECKING:
     from boxengine.app.boxes import Boxes
@@ -83,7 +83,7 @@ def show(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show one job with its progress, its journal, and the jobs that it waits for."""
+    """Show one job with its progress, the latest 1,000 entries of its journal, and the jobs that it waits for."""
     with _desk(globals_of(context).boxes(), box) as (desk, found):
         row = desk.show(found, job_id)
     if row is None:
@@ -99,6 +99,8 @@ def show(
     fields += [("waits for" if each["waits"] else "waited for", _awaited(each)) for each in row["after"]]
     say("\n".join(f"{name:18}{printable(_text(value), lines=True)}" for name, value in fields))
     say("")
+    if len(row["events"]) == LATEST_EVENTS:
+        say(f"the latest {LATEST_EVENTS:,} entries of its journal:")
     for event in row["events"]:
         say(f"{_text(event['ts'])}  {event['kind']:10}{printable(_text(event['payload']))}".rstrip())
 

@@ -121,6 +121,10 @@ class JobStore(Protocol):
         """
 
 
+LATEST_EVENTS = 1000
+"""Entries of a job's journal that ``show`` returns. One that asks for another attempt again and again has any number."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
     """Selects jobs. A job must match everything that is given."""
@@ -140,8 +144,8 @@ class JobDesk(Protocol):
     def show(self, box: JobBox, job_id: int) -> Mapping[str, Any] | None:
         """One row; None: no such job.
 
-        ``events`` is its journal, the oldest first; ``after`` are the jobs that it was created after, each with its ``id``,
-        its ``status`` (None: it is deleted), and whether the job still ``waits`` for it.
+        ``events`` are the ``LATEST_EVENTS`` of its journal, in order; ``after`` are the jobs that it was created after, each
+        with its ``id``, its ``status`` (None: it is deleted), and whether the job still ``waits`` for it.
         """
 
     def cancel(self, box: JobBox, which: JobFilter) -> int:

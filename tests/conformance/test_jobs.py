@@ -369,6 +369,17 @@ def test_the_sessions_writes_commit_with_checkpoints_and_success(jobs: JobHarnes
     assert jobs.kinds(job.id) == ["queued", "picked", "done"]
 
 
+def test_of_a_long_journal_the_latest_entries_are_shown_in_order(
+    jobs: JobHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in ("memory", "sql"):
+        monkeypatch.setattr(f"boxengine.adapters.{each}.jobs.desk.LATEST_EVENTS", 3)
+    jobs.store.give_back(BOX, [jobs.one().held])
+    assert jobs.kinds(1) == ["queued", "picked", "requeue"]
+    claim(jobs)
+    assert jobs.kinds(1) == ["picked", "requeue", "picked"]
+
+
 def test_the_journal_has_the_moment_of_the_end_and_not_of_the_sessions_first_statement(jobs: JobHarness) -> None:
     job = jobs.one()
     unit = jobs.store.unit(BOX, job)

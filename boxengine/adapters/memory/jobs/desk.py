@@ -15,7 +15,7 @@ from boxengine.domain.jobs import (
     JobState,
     Waits,
 )
-from boxengine.ports.jobs import JobFilter
+from boxengine.ports.jobs import LATEST_EVENTS, JobFilter
 
 
 class MemoryDesk(JobTables):
@@ -31,7 +31,8 @@ class MemoryDesk(JobTables):
             row = self._rows(box).get(job_id)
             if row is None:
                 return None
-            events = [{"ts": moment, "kind": str(kind), "payload": payload} for moment, kind, payload in row.events]
+            latest = row.events[-LATEST_EVENTS:]
+            events = [{"ts": moment, "kind": str(kind), "payload": payload} for moment, kind, payload in latest]
             rows = self._rows(box)
             after = [
                 {"id": each, "status": str(rows[each].status) if each in rows else None, "waits": waits}

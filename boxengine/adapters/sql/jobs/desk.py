@@ -14,7 +14,7 @@ from boxengine.adapters.sql.jobs.moments import clock_now
 from boxengine.adapters.sql.jobs.rows import JobRows, short
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.domain.jobs import FINAL, EventKind, JobBox, JobStat, JobState, Waits
-from boxengine.ports.jobs import JobFilter
+from boxengine.ports.jobs import LATEST_EVENTS, JobFilter
 
 AT_ONCE = 500
 """Rows in one transaction."""
@@ -42,9 +42,10 @@ class SqlJobDesk:
             if found is None:
                 return None
             told = select(journal.ts, journal.kind, journal.payload).where(journal.job_id == job_id)
-            events = connection.execute(told.order_by(journal.id)).mappings()
+            latest = connection.execute(told.order_by(journal.id.desc()).limit(LATEST_EVENTS)).mappings()
+            events = [dict(event) for event in latest]
             after = followers.awaited(connection, rows, job_id)
-            return {**found, "after": after, "events": [dict(event) for event in events]}
+            return {**found, "after": after, "events": events[::-1]}
 
     def cancel(self, box: JobBox, which: JobFilter) -> int:
         rows = self._jobs.rows(box)
