@@ -41,7 +41,8 @@ class Setup:
 def run(connection: Connection[Any, Any], lifeline: int) -> None:
     """Runs jobs until the worker ends the process, or the worker itself is gone."""
     stand_by()
-    faulthandler.enable()
+    if sys.stderr is not None:  # closed where the worker has closed it
+        faulthandler.enable()
     try:
         setup = connection.recv()
     except EOFError:

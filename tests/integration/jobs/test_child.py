@@ -77,6 +77,21 @@ def hear_the_end(child: Child) -> None:
         hear(child, Call)
 
 
+def test_a_worker_whose_standard_error_is_closed_has_processes_too() -> None:
+    kept = os.dup(2)
+    with Path(os.devnull).open() as other:
+        # Taken by something that no other process inherits, as in a program that has closed it and gone on.
+        os.dup2(other.fileno(), 2, inheritable=False)
+    try:
+        with begun() as child:
+            child.send(Order(job("refuse", {"what": "failure"}), LATER))
+            hear(child, Begun)
+            hear(child, Refused)
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 def test_a_process_ends_itself_where_the_lease_of_its_job_ends_and_its_worker_does_nothing() -> None:
     with begun() as child:
         child.send(Order(job(), LATER))
