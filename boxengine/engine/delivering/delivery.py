@@ -14,7 +14,7 @@ from boxengine.engine.delivering.circuits import Circuits
 from boxengine.engine.delivering.detour import Detour
 from boxengine.engine.delivering.kept_back import KeptBackItems
 from boxengine.engine.delivering.order import OrderWatch
-from boxengine.engine.delivering.pipeline import Middlewares, Pipeline
+from boxengine.engine.delivering.pipeline import AroundHelpers, Middlewares, Pipeline
 from boxengine.engine.delivering.recording import Recording
 from boxengine.engine.delivering.remembered import Remembered
 from boxengine.engine.delivering.resting import Resting
@@ -75,7 +75,7 @@ class Delivery:
         """
         self.box = box = pipeline.box
         self._routes = Routes(tuple(Carrier(spec, box=box) for spec in pipeline.transports))
-        self._circuits = self._limited(observer, clock)
+        self._circuits = self._limited(middlewares, observer, clock)
         plain = not self._routes.in_session and not pipeline.retry_strategies
         claims = store.plain_claims(box) if plain else store.claims(box)
         resting = Resting(clock, box.strict_order)
@@ -128,14 +128,22 @@ class Delivery:
             for carrier in self._routes.carriers
         ]
 
-    def _limited(self, observer: Observer, clock: Clock) -> Circuits:
+    def _limited(self, middlewares: Middlewares, observer: Observer, clock: Clock) -> Circuits:
         """A circuit breaker for each transport, told of calls that take longer than the transport's timeout."""
         names = dict.fromkeys(carrier.name for carrier in self._routes.carriers)
         circuits = Circuits(self.box, names, observer=observer, clock=clock)
+        instances: tuple[object, ...] = middlewares.batch_process
+        around = [each.in_helper for each in instances if isinstance(each, AroundHelpers)]
         for carrier in self._routes.carriers:
             if carrier.timeout is not None:
                 breaker = circuits.breaker(carrier.name)
                 carrier.limit(
-                    TimeLimit(carrier.timeout, name=carrier.name, hanging=breaker.hanging, returned=breaker.returned)
+                    TimeLimit(
+                        carrier.timeout,
+                        name=carrier.name,
+                        hanging=breaker.hanging,
+                        returned=breaker.returned,
+                        around=around,
+                    )
                 )
         return circuits

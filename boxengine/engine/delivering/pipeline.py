@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from boxengine.domain.box import Box
 from boxengine.domain.retry import RetryStrategy
@@ -29,6 +29,14 @@ class TransportSpec:
     """False: made once and kept; True: made anew for each call."""
     timeout: timedelta | None = None
     """How long one call may take; None: no limit."""
+
+
+@runtime_checkable
+class AroundHelpers(Protocol):
+    """A batch middleware that looks after what belongs to a thread. Calls with a time limit are made in other threads."""
+
+    def in_helper(self, call: Callable[[], Any]) -> Any:
+        """Makes the call in the thread where it was called, and returns what that returns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,17 @@ abandons it and goes on. The call may still succeed later, and then its items ar
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from datetime import timedelta
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 from boxengine.errors import NoAnswerInTime, Unavailable
+
+Around = Callable[[Callable[[], Any]], Any]
+"""Makes the call that it is given, and returns what that returns."""
 
 
 class TimeLimit:
@@ -26,17 +30,20 @@ class TimeLimit:
         name: str,
         hanging: Callable[[str], None] = lambda _reason: None,
         returned: Callable[[], None] = lambda: None,
+        around: Sequence[Around] = (),
     ) -> None:
         """Args:
         name: the transport's name.
         hanging: called with the reason when a call is abandoned.
         returned: called when an abandoned call has returned or raised.
+        around: makes each call, in the helper's thread; the first is outermost.
         """
         self._seconds = limit.total_seconds()
         self._reason = f"no answer within {self._seconds:g} s"
         self._name = name
         self._hanging = hanging
         self._returned = returned
+        self._around = tuple(around)
         self._idle: list[_Helper] = []
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -47,7 +54,10 @@ class TimeLimit:
             Unavailable: the system has no thread to make the call in.
         """
         helper = self._helper()
-        call = _Call(copy_context(), function, arguments, self._returned)
+        whole: Callable[[], Any] = partial(function, *arguments)
+        for around in reversed(self._around):
+            whole = partial(around, whole)
+        call = _Call(copy_context(), whole, self._returned)
         helper.calls.put(call)
         if not call.wait(self._seconds, given_up=lambda: self._hanging(self._reason)):
             helper.calls.put(None)  # ends the helper once the call returns
@@ -75,12 +85,9 @@ class TimeLimit:
 class _Call:
     """One call, shared by the thread that waits for it and the helper that makes it."""
 
-    def __init__(
-        self, context: Context, function: Callable[..., Any], arguments: tuple[Any, ...], returned: Callable[[], None]
-    ) -> None:
+    def __init__(self, context: Context, function: Callable[[], Any], returned: Callable[[], None]) -> None:
         self._context = context
         self._function = function
-        self._arguments = arguments
         self._returned = returned
         self._changed = threading.Condition()
         self._done = False
@@ -91,7 +98,7 @@ class _Call:
     def make(self) -> None:
         """Makes the call in the helper's thread, in the caller's context, so that traces and logs stay connected."""
         try:
-            self.result = self._context.run(self._function, *self._arguments)
+            self.result = self._context.run(self._function)
         except BaseException as error:  # raised again in the caller's thread
             self.error = error
         with self._changed:

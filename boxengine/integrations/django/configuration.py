@@ -119,6 +119,8 @@ def completed(alias: str) -> dict[str, Any]:
     middlewares = _within(found, "middlewares")
     around = middlewares.get("batch_process") or []
     middlewares["batch_process"] = [AROUND, *([around] if isinstance(around, str) else around)]
+    if polling := middlewares.get("poll"):  # these, too, may use Django's ORM
+        middlewares["poll"] = [AROUND, *([polling] if isinstance(polling, str) else polling)]
     here = _models_of(alias)
     for model in models():
         boxes = _within(found, section(model))

@@ -468,3 +468,63 @@ def test_a_proxy_stands_for_the_box_of_the_model_behind_it(fresh: DjangoProject)
     """
     )
     assert "status 3" in printed
+
+
+COMPLETED = "from boxengine.integrations.django.configuration import completed\n"
+
+
+def test_every_kind_of_transport_finds_its_way_back_to_the_database(fresh: DjangoProject, postgres_url: str) -> None:
+    kinds = ("plain", "limited", "awaited")
+    boxes = "\n".join(f"    class {kind.title()}Item(OutboxItem): ..." for kind in kinds)
+    fresh.write("orders/models.py", f"    from boxengine.integrations.django.models import OutboxItem\n{boxes}\n")
+    fresh.write("orders/admin.py", "")
+    fresh.write(
+        "orders/transports.py",
+        """
+    from django.contrib.auth.models import User
+
+
+    class Plain:
+        def __call__(self, item, payload):
+            User.objects.exists()
+
+
+    class Awaited:
+        async def __call__(self, item, payload):
+            await User.objects.aexists()
+
+
+    class Poll:
+        def __call__(self, task, call_next):
+            return call_next()
+    """,
+    )
+    fresh.configure(
+        """
+    DATABASES["default"] |= {"CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
+    DATABASES["default"]["OPTIONS"] = {"application_name": "shop"}
+    BOXENGINE = {
+        "redis": {"url": os.environ["REDIS_URL"]},
+        "probes": {"enabled": False},
+        "middlewares": {"poll": "orders.transports.Poll"},
+        "outbox_items": {
+            "plain_item": {"transports": {"orders.transports.Plain": {}}},
+            "limited_item": {"transports": {"orders.transports.Plain": {"timeout": 60}}},
+            "awaited_item": {"transports": {"orders.transports.Awaited": {}}},
+        },
+    }
+    """
+    )
+    fresh.set_up()
+    middlewares = fresh.python("print(completed('default')['middlewares'])", head=COMPLETED)
+    assert middlewares.count("FreshConnections") == 2  # one is around polls, whose threads have connections, too
+    create = "".join(f"create_outbox_item({kind.title()}Item, event_key='k', payload=b'')\n" for kind in kinds)
+    head = "from orders.models import *\nfrom boxengine.integrations.django import create_outbox_item\n"
+    states = " UNION ALL ".join(f"SELECT '{kind}', status FROM orders_{kind}item" for kind in kinds)
+    with psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as looking, fresh.worker():
+        for delivered in (1, 2):
+            fresh.python(create, head=head)
+            eventually(lambda: all(status for _, status in looking.execute(states).fetchall()))
+            wanted = sorted((kind, 2) for kind in kinds for _ in range(delivered))
+            assert sorted(looking.execute(states).fetchall()) == wanted
+            looking.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'shop'")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
-from threading import Event, Thread
+from threading import Event, Thread, current_thread
 from typing import Any
 
 import pytest
 
 from boxengine.domain.item import Item
+from boxengine.engine.delivering.pipeline import Middlewares
 from boxengine.engine.delivering.time_limit import TimeLimit
 from boxengine.errors import BoxError, NoAnswerInTime, Unavailable
 from tests.eventually import eventually
@@ -40,6 +41,29 @@ def test_the_call_sees_the_callers_context() -> None:
     trace = ContextVar("trace", default="none")
     trace.set("00-1")
     assert TimeLimit(LONG, name="kafka").call(trace.get) == "00-1"
+
+
+def test_what_looks_after_a_thread_is_called_in_the_thread_that_makes_the_call() -> None:
+    threads: list[str] = []
+
+    class Tidy:
+        def __call__(self, _batch: object, call_next: Callable[[], object]) -> object:
+            return call_next()
+
+        def in_helper(self, call: Callable[[], object]) -> object:
+            try:
+                return call()
+            finally:
+                threads.append(f"after {current_thread().name}")
+
+    class Transport:
+        def __call__(self, _item: Item, _payload: bytes) -> None:
+            threads.append(current_thread().name)
+
+    bench = Bench()
+    bench.insert("k")
+    bench.deliver(spec(Transport(), name="orm", timeout=LONG), middlewares=Middlewares(batch_process=(Tidy(),)))
+    assert threads == ["boxengine-orm", "after boxengine-orm"]
 
 
 def test_a_call_that_hangs_is_given_up_and_told_of_when_it_comes_back(release: Event) -> None:
