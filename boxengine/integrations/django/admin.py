@@ -67,7 +67,8 @@ class BoxItemAdmin(admin.ModelAdmin):
         if not ids:  # a filter without ids would mean all failed items
             self.message_user(request, "none of these items is on the list any more", messages.WARNING)
             return
-        boxes = configuration.boxes(queryset.db)
+        # Where rows are written: the list may come from a replica.
+        boxes = configuration.boxes(queryset.select_for_update().db)
         servers = connect(boxes.resolved.settings)
         try:
             which = ItemFilter(ids=ids)

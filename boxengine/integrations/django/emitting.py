@@ -128,7 +128,7 @@ def emit(objects: Iterable[Any], *, action: str = "update", using: str | None = 
 
     Args:
         action: ``insert``, ``update`` or ``delete``. ``Change.before`` is empty.
-        using: alias of the database; None: each object's own.
+        using: alias of the database; None: the one to which ``save()`` would write each object.
 
     Raises:
         InvalidItem: an object's model has no ``@emits``, or ``action`` is unknown.
@@ -141,7 +141,7 @@ def emit(objects: Iterable[Any], *, action: str = "update", using: str | None = 
         emissions = emissions_of(type(each))
         if not emissions:
             raise InvalidItem(f"emit: {type(each).__name__} has no @emits")
-        alias = using or each._state.db or router.db_for_write(type(each))
+        alias = using or router.db_for_write(type(each), instance=each)
         for emission in emissions:
             attributes = emission.attributes(each, change)
             if attributes is not None:

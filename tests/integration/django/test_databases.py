@@ -108,6 +108,76 @@ def test_the_admin_acts_on_the_database_that_a_test_uses(fresh: DjangoProject) -
     assert "/test_shop_2" in shown
 
 
+REPLICA = """
+    DATABASES["replica"] = {**DATABASES["default"], "OPTIONS": {"options": "-c default_transaction_read_only=on"}}
+    DATABASE_ROUTERS = ["routers.ReadFromReplica"]
+    """
+READ_FROM_REPLICA = """
+    class ReadFromReplica:
+        def db_for_read(self, model, **hints):
+            return "replica"
+
+        def db_for_write(self, model, **hints):
+            return "default"
+
+        def allow_relation(self, one, other, **hints):
+            return True
+
+        def allow_migrate(self, db, app_label, **hints):
+            return db == "default"
+    """
+ANNOUNCED = """
+    from django.db import models
+
+    from boxengine.integrations.django.emitting import emits
+    from boxengine.integrations.django.models import InboxItem, OutboxItem
+
+
+    @emits("orders.OrderOutboxItem", payload=lambda order: order.what)
+    class Order(models.Model):
+        what = models.CharField(max_length=100)
+
+
+    class OrderOutboxItem(OutboxItem):
+        pass
+
+
+    class PaymentInboxItem(InboxItem):
+        pass
+    """
+
+
+def test_what_was_read_from_a_replica_is_announced_and_acted_on_where_it_is_written(fresh: DjangoProject) -> None:
+    fresh.write("routers.py", READ_FROM_REPLICA)
+    fresh.write("orders/models.py", ANNOUNCED)
+    with (fresh.folder / "settings.py").open("a") as file:
+        file.write(textwrap.dedent(REPLICA))
+    fresh.set_up()
+    printed = fresh.python(
+        """
+    from django.contrib.auth.models import User
+    from django.test import Client
+    from boxengine.integrations.django.emitting import emit
+
+    Order.objects.create(what="a")
+    Order.objects.update(what="b")
+    order = Order.objects.get()
+    print("read from", order._state.db)
+    emit([order])
+    first, second = OrderOutboxItem.objects.order_by("pk")
+    print(bytes(first.payload), bytes(second.payload))
+
+    browser = Client(headers={"host": "localhost"})
+    browser.force_login(User.objects.create_superuser("ann"))
+    chosen = {"action": "discard", "_selected_action": first.pk}
+    answer = browser.post("/admin/orders/orderoutboxitem/", chosen, follow=True)
+    print("1 changed" in answer.content.decode())
+    print(list(OrderOutboxItem.objects.order_by("pk").values_list("status", flat=True)))
+    """
+    )
+    assert "read from replica\nb'a' b'b'\nTrue\n[3, 0]" in printed
+
+
 NAMESAKE = """
     from boxengine.integrations.django.models import OutboxItem
 
