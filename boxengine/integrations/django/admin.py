@@ -44,6 +44,10 @@ class BoxItemAdmin(admin.ModelAdmin):
         """Items come from ``create_outbox_item``, which computes their bucket."""
         return False
 
+    def has_change_permission(self, request: HttpRequest, item: Any = None) -> bool:
+        """For the actions. An item's page has no button to save: it would write back what a worker has changed meanwhile."""
+        return item is None and super().has_change_permission(request)
+
     def has_delete_permission(self, _request: HttpRequest, *_given: Any) -> bool:
         """Retention deletes finished items."""
         return False

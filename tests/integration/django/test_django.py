@@ -422,7 +422,9 @@ def test_the_admin_shows_items_and_retries_and_discards_those_that_are_chosen(ea
     listed = browser.get("/admin/orders/orderoutboxitem/").content.decode()
     print("listed", all(f"/orderoutboxitem/{each}/change/" in listed for each in ids), "/orderoutboxitem/add/" in listed)
     shown = browser.get(f"/admin/orders/orderoutboxitem/{ids[0]}/change/")
-    print("shown", shown.status_code, b"readonly" in shown.content)
+    print("shown", shown.status_code, b"readonly" in shown.content, b"_save" in shown.content)
+    saved = browser.post(f"/admin/orders/orderoutboxitem/{ids[0]}/change/", {"_save": "Save"})
+    print("saved", saved.status_code)
     for action, chosen in (("retry", ids[0]), ("discard", ids[1]), ("retry", ids[2])):
         done = browser.post(
             "/admin/orders/orderoutboxitem/", {"action": action, "_selected_action": chosen}, follow=True
@@ -439,7 +441,8 @@ def test_the_admin_shows_items_and_retries_and_discards_those_that_are_chosen(ea
     )
     assert "gone True 1" in printed, "chosen items that a colleague has retried are not all failed items"
     assert "listed True False" in printed
-    assert "shown 200 True" in printed
+    assert "shown 200 True False" in printed
+    assert "saved 403" in printed, "it would write back what a worker has changed meanwhile"
     assert "retry True\ndiscard True\nretry False" in printed
     assert "[(0, 0), (3, 0), (0, 0)]" in printed
 
