@@ -364,6 +364,16 @@ def test_another_command_goes_on_after_one_of_boxengines(project: DjangoProject)
     assert "refused 2 boxengine status nonesuch: exit code 2" in printed
 
 
+def test_djangos_own_options_may_stand_anywhere(project: DjangoProject) -> None:
+    (project.folder / "production").mkdir()
+    project.write("production/live.py", "from settings import *\nBOXENGINE = {**BOXENGINE, 'owner': 'live-team'}\n")
+    for arguments in (
+        ["--settings=live", "--pythonpath", "production", "--database", "default", "config", "show"],
+        ["config", "show", "--settings", "live", "--pythonpath=production"],
+    ):
+        assert "live-team" in project.manage("boxengine", *arguments)
+
+
 def test_on_mysql_moments_are_in_utc_whatever_the_sessions_zone(mariadb_project: DjangoProject) -> None:
     printed = mariadb_project.python(
         """

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from argparse import REMAINDER
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
+
+_DJANGOS = ("--settings", "--pythonpath")
 
 
 class Command(BaseCommand):
@@ -20,11 +23,11 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []  # noqa: RUF012 - Django's way; the worker reports problems by itself
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Passes on everything after ``manage.py boxengine``, including ``--help``, except ``--database ALIAS``."""
+        """Passes on all that follows ``manage.py boxengine``, ``--help`` too, except ``--database ALIAS`` and Django's own."""
         from boxengine.cli.main import run  # noqa: PLC0415 - slow to import, and manage.py looks at every command
         from boxengine.integrations.django import configuration  # noqa: PLC0415
 
-        alias, arguments = _database(argv[2:])
+        alias, arguments = _database(list(_without_djangos(argv[2:])))
         alias = alias or configuration.main_alias()
         # Of another database, if this process has run a command there, or is one that a worker there has started.
         os.environ.update(configuration.environment(alias))
@@ -45,6 +48,16 @@ class Command(BaseCommand):
             if end.code:
                 said = f"boxengine {' '.join(options['arguments'])}: exit code {end.code}"
                 raise CommandError(said, returncode=int(end.code)) from None
+
+
+def _without_djangos(arguments: Iterable[str]) -> Iterator[str]:
+    """The arguments without those that ``manage.py`` takes in any place, and has acted upon before it calls a command."""
+    remaining = iter(arguments)
+    for argument in remaining:
+        if argument in _DJANGOS:
+            next(remaining, None)
+        elif argument.partition("=")[0] not in _DJANGOS:
+            yield argument
 
 
 def _database(arguments: list[str]) -> tuple[str | None, list[str]]:
