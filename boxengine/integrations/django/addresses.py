@@ -57,7 +57,8 @@ def database_url(alias: str) -> str:
     connection = connections[alias]
     if not has_driver(alias):
         known = "boxengine works with PostgreSQL, MySQL and MariaDB"
-        raise ImproperlyConfigured(f"{known}; DATABASES[{alias!r}] is {connection.vendor}")
+        advice = 'name the worker\'s database in BOXENGINE_DATABASE, or its address in BOXENGINE["database"]["url"]'
+        raise ImproperlyConfigured(f"{known}, and DATABASES[{alias!r}] is {connection.vendor}; {advice}")
     try:
         return url_of(connection.vendor, connection.settings_dict)
     except ImproperlyConfigured as error:

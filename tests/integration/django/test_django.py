@@ -483,6 +483,33 @@ def test_a_proxy_stands_for_the_box_of_the_model_behind_it(fresh: DjangoProject)
     assert "status 3" in printed
 
 
+def test_tests_may_run_on_sqlite_if_their_settings_say_so(fresh: DjangoProject) -> None:
+    fresh.write(
+        "orders/tests.py",
+        """
+    from django.test import TestCase
+
+    from boxengine.integrations.django import create_inbox_item, create_outbox_batch
+    from orders.models import OrderOutboxItem, PaymentInboxItem
+
+
+    class Announcing(TestCase):
+        def test_items_are_rows(self):
+            with self.captureOnCommitCallbacks(execute=True):
+                create_outbox_batch(OrderOutboxItem, [{"event_key": n, "payload": b"x"} for n in range(3)])
+                create_inbox_item(PaymentInboxItem, event_key=1, payload=b"y")
+            self.assertEqual(OrderOutboxItem.objects.count() + PaymentInboxItem.objects.count(), 4)
+    """,
+    )
+    with (fresh.folder / "settings.py").open("a") as file:
+        file.write('DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "tests.db"}}\n')
+    refused = fresh.manage("test", expect=1)
+    assert "DATABASES['default'] is sqlite; name the worker's database in BOXENGINE_DATABASE" in refused
+    with (fresh.folder / "settings.py").open("a") as file:
+        file.write('BOXENGINE["database"] = {"url": "sqlite://"}\n')
+    assert "OK" in fresh.manage("test")
+
+
 COMPLETED = "from boxengine.integrations.django.configuration import completed\n"
 
 
