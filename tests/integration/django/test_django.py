@@ -348,7 +348,11 @@ def test_a_section_may_be_none_and_one_of_another_kind_is_told_with_its_key(fres
 def test_another_command_goes_on_after_one_of_boxengines(project: DjangoProject) -> None:
     printed = project.python(
         """
+    import io
     from django.core.management import CommandError, call_command
+    out, err = io.StringIO(), io.StringIO()
+    call_command("boxengine", "status", "order_outbox_item", "--json", stdout=out)
+    print("taken", "order_outbox_item" in out.getvalue())
     call_command("boxengine", "items", "list", "order_outbox_item", "--status", "failed")
     print("goes on")
     call_command("boxengine", "--database=default", "db", "check")
@@ -357,8 +361,15 @@ def test_another_command_goes_on_after_one_of_boxengines(project: DjangoProject)
         call_command("boxengine", "status", "nonesuch")
     except CommandError as error:
         print("refused", error.returncode, error)
+    try:
+        call_command("boxengine", "status", "nonesuch", stderr=err)
+    except CommandError:
+        print("told", "nonesuch" in err.getvalue())
     """
     )
+    assert "taken True" in printed
+    assert "told True" in printed
+    assert printed.count("unknown box") == 1
     assert "goes on" in printed
     assert "2 boxes, all in order" in printed
     assert "refused 2 boxengine status nonesuch: exit code 2" in printed

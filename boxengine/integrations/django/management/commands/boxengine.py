@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from argparse import REMAINDER
 from collections.abc import Iterable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -40,10 +42,12 @@ class Command(BaseCommand):
         parser.add_argument("arguments", nargs=REMAINDER)
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002 - Django's call
-        """For ``call_command``, which returns unless the command fails."""
+        """For ``call_command``, which returns unless the command fails, and may take the output."""
         database = ["--database", options["database"]] if options["database"] else []
+        stdout, stderr = options.get("stdout") or sys.stdout, options.get("stderr") or sys.stderr
         try:
-            self.run_from_argv(["manage.py", "boxengine", *database, *options["arguments"]])
+            with redirect_stdout(stdout), redirect_stderr(stderr):
+                self.run_from_argv(["manage.py", "boxengine", *database, *options["arguments"]])
         except SystemExit as end:
             if end.code:
                 said = f"boxengine {' '.join(options['arguments'])}: exit code {end.code}"
