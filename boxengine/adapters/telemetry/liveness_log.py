@@ -1,4 +1,4 @@
-"""What the liveness probe finds, as log lines: an orchestrator restarts the worker without keeping the probe's answer."""
+"""What the probes find, as log lines: an orchestrator restarts the worker without keeping a probe's answer."""
 
 from __future__ import annotations
 
@@ -17,3 +17,8 @@ def log_liveness(verdict: HealthVerdict) -> None:
     else:
         reasons = "; ".join(verdict.reasons)
         logger.error("liveness fails: %s; kill -USR1 %d logs what each thread is doing", reasons, os.getpid())
+
+
+def log_silence(sentence: str) -> None:
+    """For ``Health(silent=...)``."""
+    logger.warning("readiness: %s", sentence)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from boxengine.adapters.telemetry.liveness_log import log_liveness
+from boxengine.adapters.telemetry.liveness_log import log_liveness, log_silence
 from boxengine.app.assembly.choosing import AS_CONFIGURED, Choices, chosen_jobs, is_coordinated
 from boxengine.app.assembly.delivering import Delivering
 from boxengine.app.assembly.ground import Ground
@@ -34,7 +34,7 @@ def health(servers: Servers, *, coordinated: bool = True, **options: Any) -> Hea
         coordinated: whether Redis is needed; long jobs work without it.
     """
     checks = {"database": servers.store.ping} | ({"redis": servers.queue.ping} if coordinated else {})
-    return Health(clock=servers.clock, checks=checks, turned=log_liveness, **options)
+    return Health(clock=servers.clock, checks=checks, turned=log_liveness, silent=log_silence, **options)
 
 
 def assemble(

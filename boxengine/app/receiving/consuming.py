@@ -24,7 +24,7 @@ from boxengine.adapters.sql.connecting.engine import connect as connect_database
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.receiving.inbox import SqlInbox
 from boxengine.adapters.system import SystemClock
-from boxengine.adapters.telemetry.liveness_log import log_liveness
+from boxengine.adapters.telemetry.liveness_log import log_liveness, log_silence
 from boxengine.adapters.telemetry.logs import report
 from boxengine.app.boxes import Boxes
 from boxengine.app.receiving.sources import Source, sources
@@ -100,7 +100,7 @@ class Consuming:
     def health(self, **options: Any) -> Health:
         """The health state that the probes report: the database, Kafka, and the consumers' progress."""
         checks = {"database": self._store.ping, "kafka": self._check_kafka}
-        self._health = Health(clock=self._clock, checks=checks, turned=log_liveness, **options)
+        self._health = Health(clock=self._clock, checks=checks, turned=log_liveness, silent=log_silence, **options)
         return self._health
 
     def worker(self, *, health: Health, services: Sequence[Service] = ()) -> Worker:

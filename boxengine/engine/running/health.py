@@ -29,6 +29,10 @@ MISSING_FOR = 120.0
 ever withdraw the report."""
 Turned = Callable[[HealthVerdict], None]
 """Called when the worker is found not to be alive, and when it is again."""
+SILENT_FOR = 10.0
+"""Seconds after which the silence of a server is told. A loop that waits for an answer cannot tell of an outage."""
+Silent = Callable[[str], None]
+"""Called with a sentence when a server has been silent for long, and when it answers again."""
 Publish = Callable[[str, float, float], None]
 """Passes on what a process reports: a name, and two moments (monotonic seconds). ``Health`` says which."""
 
@@ -88,6 +92,7 @@ class Health:
         publish_missing: Publish | None = None,
         others: OtherProcesses | None = None,
         turned: Turned = lambda _verdict: None,
+        silent: Silent = lambda _sentence: None,
     ) -> None:
         """
         Args:
@@ -102,6 +107,7 @@ class Health:
                 seconds).
             others: in the parent, its child processes.
             turned: see ``Turned``. Only a call of ``alive`` or ``ready`` finds it out.
+            silent: see ``Silent``. Only a call of ``ready`` finds a silence.
         """
         self._clock = clock
         self._lock = threading.Lock()
@@ -116,7 +122,7 @@ class Health:
         """By what is missing, the reason, and the times at which the report begins to count and expires."""
         self._stopping = False
         self._checks = [
-            _Check(name, run, clock=clock, timeout=check_timeout, lifetime=check_lifetime)
+            _Check(name, run, clock=clock, timeout=check_timeout, lifetime=check_lifetime, silent=silent)
             for name, run in checks.items()
         ]
 
@@ -200,13 +206,23 @@ class _Check:
     """
 
     def __init__(
-        self, name: str, run: Callable[[], None], *, clock: Clock, timeout: timedelta, lifetime: timedelta
+        self,
+        name: str,
+        run: Callable[[], None],
+        *,
+        clock: Clock,
+        timeout: timedelta,
+        lifetime: timedelta,
+        silent: Silent,
     ) -> None:
         self._timeout = timeout.total_seconds()
         self._name = name
         self._run = run
         self._clock = clock
         self._lifetime = lifetime.total_seconds()
+        self._silent = silent
+        self._silent_since: float | None = None
+        """Since when, if that has been told."""
         self._changed = threading.Condition()
         self._asked_at: float | None = None
         self._answered_at: float | None = None
@@ -229,8 +245,16 @@ class _Check:
             if asked_at is not None:
                 left = max(0.0, asked_at + self._timeout - self._clock.monotonic())
                 if not self._changed.wait_for(lambda: self._asked_at is None, timeout=left):
-                    return f"{self._name}: no answer for {self._clock.monotonic() - asked_at:.1f} s"
+                    return self._no_answer(asked_at)
             return self._problem
+
+    def _no_answer(self, asked_at: float) -> str:
+        seconds = self._clock.monotonic() - asked_at
+        complaint = f"{self._name}: no answer for {seconds:.1f} s"
+        if seconds >= SILENT_FOR and self._silent_since is None:
+            self._silent_since = asked_at
+            self._silent(complaint)
+        return complaint
 
     def _ask(self) -> None:
         problem: str | None = None
@@ -240,7 +264,11 @@ class _Check:
             first_line = str(error).partition("\n")[0]
             problem = f"{self._name}: {first_line or type(error).__name__}"
         with self._changed:
+            now = self._clock.monotonic()
+            if self._silent_since is not None:
+                self._silent(problem or f"{self._name}: answers again after {now - self._silent_since:.1f} s")
+                self._silent_since = None
             self._problem = problem
             self._asked_at = None
-            self._answered_at = self._clock.monotonic()
+            self._answered_at = now
             self._changed.notify_all()

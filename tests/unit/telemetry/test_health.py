@@ -97,6 +97,29 @@ def test_a_server_that_hangs_does_not_hang_the_probe_and_is_asked_once(clock: Ma
     assert health.ready().ok
 
 
+def test_the_silence_of_a_server_is_told_once_and_so_is_its_end(clock: ManualClock, server: Server) -> None:
+    told: list[str] = []
+    patience = timedelta(milliseconds=20)
+    health = Health(clock=clock, checks={"database": server.ping}, check_timeout=patience, silent=told.append)
+    server.may_answer.clear()
+    health.ready()
+    clock.advance(timedelta(seconds=9))
+    health.ready()
+    assert told == []
+    clock.advance(timedelta(seconds=2))
+    health.ready()
+    clock.advance(timedelta(seconds=30))
+    health.ready()
+    assert told == ["database: no answer for 11.0 s"]
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "boxengine-check-database"]
+    server.may_answer.set()
+    thread.join()
+    assert told == ["database: no answer for 11.0 s", "database: answers again after 41.0 s"]
+    clock.advance(timedelta(seconds=30))
+    health.ready()
+    assert len(told) == 2
+
+
 def test_a_loop_is_alive_while_it_makes_progress_within_its_limit(clock: ManualClock) -> None:
     health = Health(clock=clock, checks={})
     loop = health.loop("processor-2", limit=LIMIT)
