@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from boxengine.adapters.kafka.absent_topics import AbsentTopics, Tell
+from boxengine.adapters.kafka.beginning import begin_at_the_end, begins_at_the_end
 from boxengine.adapters.kafka.client import LibrdkafkaLog
 from boxengine.adapters.kafka.consumer_client import ConsumerClient, load_consumer_client, words
 from boxengine.adapters.kafka.received import message_of
@@ -84,7 +85,8 @@ class KafkaSource:
         self._consumer: Any = None
         self._owned: set[TopicPartition] = set()
         self._stored: dict[TopicPartition, int] = {}
-        """The next offset of each partition whose messages are stored; kept until the broker has it."""
+        """The next offset of each partition whose messages are stored, or at whose end the group begins; kept until the broker
+        has it."""
         self._done: dict[TopicPartition, int] = {}
         """The next offset to acknowledge, for each owned partition with an acknowledged message."""
         self._extents: Mapping[TopicPartition, Extent] = {}
@@ -368,8 +370,12 @@ class KafkaSource:
     def _offset_of(self, partition: TopicPartition) -> Any:
         return self._client.partition(*partition, self._stored[partition], self._topic_ids.metadata(partition))
 
-    def _assigned(self, _consumer: Any, partitions: Sequence[Any]) -> None:
+    def _assigned(self, consumer: Any, partitions: Sequence[Any]) -> None:
         self._owned |= set(_names(partitions))
+        if partitions and begins_at_the_end(self._config):
+            self._stored |= begin_at_the_end(
+                consumer, partitions, config=self._config, exception=self._client.exception
+            )
         self._absent.seen(each.topic for each in partitions)
         self._cluster = None
         self._kept_out = None

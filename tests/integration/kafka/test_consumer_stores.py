@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import pytest
+
 from boxengine.domain.message import LONGEST_NAME
 from tests.integration.kafka.conftest import MakeInbox
 from tests.integration.kafka.inbox import (
@@ -110,6 +112,25 @@ def test_a_group_that_begins_anew_stores_nothing_twice(make_inbox: MakeInbox) ->
     with again.consuming():
         until(lambda: again.committed() == 500, said=again.committed)
     assert_each_once_in_order(again.rows(), 500)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{}, {"partition.assignment.strategy": "range"}, {"group.protocol": "consumer"}],
+    ids=["cooperative", "eager", "by the broker"],
+)
+def test_a_group_that_begins_at_the_end_misses_nothing_that_comes_after_its_beginning(
+    make_inbox: MakeInbox, config: dict[str, Any]
+) -> None:
+    """Even if nothing has come from a partition before the consumer stopped."""
+    inbox = make_inbox(config={"auto.offset.reset": "latest", **config})
+    produce(inbox.bootstrap, inbox.topic, numbered(40))
+    with inbox.consuming():
+        until(lambda: inbox.committed() == 40, said=inbox.committed)
+    produce(inbox.bootstrap, inbox.topic, numbered(40, start=40))
+    with inbox.consuming():
+        until(lambda: inbox.committed() == 80, said=inbox.committed)
+    assert sorted(numbers(inbox.rows())) == list(range(40, 80))
 
 
 def test_on_mysql_messages_are_stored_once_and_poison_is_put_away(
