@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -54,7 +54,12 @@ class ReceivedMessage(NamedTuple):
         return f"{self.place}@{self.cluster}:{moment}"
 
 
-def item_attributes(message: ReceivedMessage, *, max_payload: int | None = None) -> dict[str, Any]:
+def item_attributes(
+    message: ReceivedMessage,
+    *,
+    max_payload: int | None = None,
+    ruled: Callable[[ReceivedMessage], Mapping[str, Any]] = lambda _message: {},
+) -> dict[str, Any]:
     """The attributes of the message's inbox item.
 
     ``event_key`` is the message's key, so that the bucket, and with it the order, follows the key; without a key it is the
@@ -64,19 +69,24 @@ def item_attributes(message: ReceivedMessage, *, max_payload: int | None = None)
 
     Args:
         max_payload: in bytes; None: no limit.
+        ruled: says which attributes replace these. If it gives the event key, the message's key may be any bytes.
 
     Raises:
         InvalidItem: the message is unreadable, its key or a header is not UTF-8, its value is too large, or it is not the
             CloudEvent that its content type announces.
+        BaseException: what ``ruled`` raises.
     """
     if message.unreadable:
         raise InvalidItem(message.unreadable)
     size = len(message.value or b"")
     if max_payload is not None and size > max_payload:
         raise InvalidItem(f"value of {size} bytes is over the limit of {max_payload} (max_payload_bytes)")
-    key = None if message.key is None else _decoded(message.key, "the key")
     headers = {name: _decoded(value or b"", f"header {name!r}") for name, value in message.headers}
-    return _attributes(*_opened(message, key, headers))
+    content, key, headers = _opened(message, None, headers)
+    said = ruled(message)
+    if message.key is not None and "event_key" not in said:
+        key = _decoded(message.key, "the key") or key
+    return _attributes(content, key, headers) | dict(said)
 
 
 def remains(message: ReceivedMessage) -> dict[str, Any]:

@@ -436,6 +436,19 @@ def test_a_rule_whose_code_did_not_run_gives_no_attribute(rule: Callable[[Receiv
     assert dead.startswith(f"orders:0:1 tenant: the rule returned {words}")
 
 
+def test_a_key_of_any_bytes_is_no_fault_where_a_rule_gives_the_event_key() -> None:
+    """As keys in Avro or numbers in binary are, for which rules are written. Where the rule gives none, the key must be text."""
+    world = World(
+        message(0)._replace(key=b"\x00\xff"),
+        message(1)._replace(key=b"\xfe"),
+        rules={"event_key": lambda each: None if each.offset else (each.key or b"").hex()},
+    )
+    world.consumer.turn()
+    assert world.stored == ["orders:0:0"]
+    (dead,) = world.dead
+    assert dead.startswith("orders:0:1 the key is not UTF-8")
+
+
 def test_a_dead_letter_topic_that_answers_nothing_does_not_hold_up_a_turn_once_for_each_partition() -> None:
     """With twelve partitions at 30 seconds each, the group would take the consumer for dead, and so would the probe."""
     world = World(*(message(n, partition=p, value="good" if n % 2 else "bad") for p in range(12) for n in range(4)))

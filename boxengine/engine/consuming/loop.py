@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from boxengine.domain.box import Box
@@ -205,8 +206,9 @@ class Consumer:
 
     def _attributes(self, message: ReceivedMessage) -> dict[str, Any]:
         try:
-            attributes = item_attributes(message, max_payload=self._limits.max_payload)
-            attributes |= ruled(message, self._rules)
+            attributes = item_attributes(
+                message, max_payload=self._limits.max_payload, ruled=partial(ruled, rules=self._rules)
+            )
         except InvalidItem:
             raise
         except BaseException as error:
