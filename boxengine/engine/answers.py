@@ -93,6 +93,14 @@ def _why_not(answer: object, awaited: str | None) -> str:
     return f"{name} that has done nothing yet: make it a list" if isinstance(answer, _UNFINISHED) else repr(answer)
 
 
+def ungrouped(error: BaseException) -> BaseException:
+    """The ``Unavailable`` in a group of nothing else, as an ``asyncio.TaskGroup`` wraps it; any other error as it is."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    inside = [ungrouped(each) for each in error.exceptions]
+    return inside[0] if all(isinstance(each, Unavailable) for each in inside) else error
+
+
 def unfinished(answer: object) -> bool:
     """Whether it is a coroutine, a generator, a future or the like, whose work is not done."""
     return isinstance(answer, _UNFINISHED)

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
-from boxengine.engine.answers import KEPT_BACK, WITHHELD, Raised
+from boxengine.engine.answers import KEPT_BACK, WITHHELD, Raised, ungrouped
 from boxengine.engine.attempt import ends_the_worker
 from boxengine.errors import NoAnswerInTime, Unavailable
 from boxengine.ports import Result
@@ -147,8 +147,9 @@ class Lanes:
         if ends_the_worker(error):
             self._ends, self.stopped = error, True
             return WITHHELD
-        if isinstance(error, Unavailable):
-            return error
+        problem = ungrouped(error)
+        if isinstance(problem, Unavailable):
+            return problem
         if isinstance(error, asyncio.CancelledError) and self._cut:
             return Failure(no_answer(self._cutoff, CUTOFF))
         return Raised(error)

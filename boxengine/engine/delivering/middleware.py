@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from boxengine.engine.answers import A_MIDDLEWARE, failed, refusal
+from boxengine.engine.answers import A_MIDDLEWARE, failed, refusal, ungrouped
 from boxengine.engine.attempt import ends_the_worker, reason_of
 from boxengine.engine.delivering.pipeline import Middleware
 from boxengine.errors import BoxError
@@ -124,7 +124,7 @@ class Passage:
 
     def _note(self, problem: object) -> None:
         if self.problem is None:
-            self.problem = problem
+            self.problem = ungrouped(problem) if isinstance(problem, BaseException) else problem
 
 
 class PlainPassage(Passage):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from boxengine.domain.item import Item
-from boxengine.engine.answers import A_TRANSPORT, KEPT_BACK, failed, refusal
+from boxengine.engine.answers import A_TRANSPORT, KEPT_BACK, failed, refusal, ungrouped
 from boxengine.engine.attempt import ends_the_worker, reason_of
 from boxengine.engine.delivering.legs import Leg
 from boxengine.engine.delivering.middleware import Passage
@@ -56,7 +56,7 @@ class Single:
         except BaseException as error:
             if ends_the_worker(error):
                 raise
-            return Failed(item, error, self._at)
+            return Failed(item, ungrouped(error), self._at)
         if result is True:
             return None
         return Failed(item, KEPT_BACK if result is KEPT_BACK else refusal(result), self._at)

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from boxengine.domain.item import Item
-from boxengine.engine.answers import A_TRANSPORT, WITHHELD, failed, refusal
+from boxengine.engine.answers import A_TRANSPORT, WITHHELD, failed, refusal, ungrouped
 from boxengine.engine.attempt import ends_the_worker, reason_of
 from boxengine.engine.delivering.deadline import Deadline
 from boxengine.engine.delivering.ordering import Route
@@ -74,8 +74,9 @@ class Whole:
         except BaseException as error:
             if ends_the_worker(error):
                 raise
-            if isinstance(error, Unavailable):
-                return Carried((), sent.put_off(items, error, carrier.name))
+            problem = ungrouped(error)
+            if isinstance(problem, Unavailable):
+                return Carried((), sent.put_off(items, problem, carrier.name))
             return self._narrow(carrier, items, error, sent, first=first)
         self._went_through(sent)
         return carried
@@ -172,8 +173,9 @@ class Whole:
 
     def _halve_in_session(self, route: Route, attempt: _Attempt, error: BaseException) -> Sent:
         items, sent, where = attempt.left, attempt.sent, attempt.at.name
-        if isinstance(error, Unavailable):
-            return sent.put_off(items, error, where)
+        problem = ungrouped(error)
+        if isinstance(problem, Unavailable):
+            return sent.put_off(items, problem, where)
         if self._hopeless(items, error):
             return sent.judged(Failed(item, error, where) for item in items)
         if self._must_stop(sent) and not attempt.took:

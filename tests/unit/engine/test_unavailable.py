@@ -49,14 +49,35 @@ def bench() -> Bench:
 # ── one batch ────────────────────────────────────────────────────────────────────────────────────────
 
 
+def raises_in_groups(*ids: int) -> Callable[[Item], None]:
+    """As out of a task group within another."""
+
+    def answer(item: Item) -> None:
+        if item.id in ids:
+            raise ExceptionGroup("unhandled errors", [ExceptionGroup("unhandled errors", [GONE])])
+
+    return answer
+
+
 @pytest.mark.parametrize("kind", [Single, Batches])
-@pytest.mark.parametrize("how", [raises, returns])
+@pytest.mark.parametrize("how", [raises, returns, raises_in_groups])
 def test_what_cannot_be_sent_is_neither_delivered_nor_failed(bench: Bench, kind: Any, how: Any) -> None:
     ids = bench.insert(1, 2)
     sending = bench.send(spec(kind(how(*ids))))
     assert (sending.delivered, sending.failed) == ([], [])
     assert sending.unreachable == {"receiver": GONE}
     assert sending.reached == set()
+
+
+@pytest.mark.parametrize("kind", [Single, Batches])
+def test_an_outage_that_comes_with_another_error_is_a_failed_attempt(bench: Bench, kind: Any) -> None:
+    def answer(_item: Item) -> None:
+        raise ExceptionGroup("unhandled errors", [GONE, ValueError("no such order")])
+
+    ids = bench.insert(1)
+    sending = bench.send(spec(kind(answer)))
+    assert [failure.item.id for failure in sending.failed] == ids
+    assert sending.unreachable == {}
 
 
 @pytest.mark.parametrize("asked", ["Wed, 21 Oct 2015 07:28:00 GMT", "", timedelta(seconds=5)], ids=repr)

@@ -164,7 +164,10 @@ def test_under_strict_order_the_followers_of_a_failed_item_wait(loop: EventLoop,
     assert bench.row(follower).status == Status.PENDING
 
 
-@pytest.mark.parametrize("problem", [None, Unavailable("the tenant's directory is down")])
+GONE = Unavailable("the tenant's directory is down")
+
+
+@pytest.mark.parametrize("problem", [None, GONE, ExceptionGroup("unhandled errors in a TaskGroup", [GONE])])
 def test_an_item_that_a_middleware_keeps_back_keeps_its_followers_back(loop: EventLoop, problem: Any) -> None:
     """And nobody else. ``None`` is returned without ``call_next()``."""
     bench, transport = AsyncBench(loop, concurrency=1), Async()

@@ -245,6 +245,22 @@ def test_where_the_receiver_cannot_be_reached_no_attempt_is_counted_and_no_more_
     assert bench.row(good).status == Status.DELIVERED
 
 
+@pytest.mark.parametrize("kind", [Async, AsyncBatches])
+def test_where_a_task_group_cannot_reach_its_receiver_no_attempt_is_counted(bench: AsyncBench, kind: Any) -> None:
+    async def gone() -> None:
+        raise Unavailable("nobody there")
+
+    async def ask_two_services(_item: Item) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(gone())
+            group.create_task(asyncio.sleep(0))
+
+    (item,) = bench.insert(1)
+    report = bench.deliver(spec(kind(ask_two_services)))
+    assert str(report.unreachable["receiver"]) == "nobody there"
+    assert (bench.row(item).status, bench.row(item).errors_count) == (Status.PENDING, 0)
+
+
 # ── how long it may take ─────────────────────────────────────────────────────────────────────────────
 
 
