@@ -127,6 +127,8 @@ class Item(NamedTuple):
     def decoded(self) -> Any:
         """The payload as the model's codec decodes it on each access: an ``Order`` for ``__payload__ = Payload.pydantic(Order)``.
 
+        None for a tombstone that an inbox received from Kafka: it has no bytes that a codec could read.
+
         Raises:
             Undecodable: the codec cannot read the payload, or the box has no codec. If nobody catches it, the item fails.
         """
@@ -136,11 +138,20 @@ class Item(NamedTuple):
                 f"box {self.box.name} has no codec to decode a payload with: give its model __payload__ and name "
                 "the model in the configuration (model: package.module.Class)"
             )
+        if not self.payload and self._is_tombstone():
+            return None
         try:
             return codec.decode(self.payload)
         except Exception as error:  # a codec is library or user code
             reason = " ".join(str(error).split()) or type(error).__name__
             raise Undecodable(f"the payload cannot be decoded as {codec.name}: {reason:.500}") from error
+
+    def _is_tombstone(self) -> bool:
+        try:
+            kafka = self.options.get("kafka")
+        except (TypeError, ValueError):
+            return False  # unreadable options; reported where they are needed
+        return isinstance(kafka, Mapping) and kafka.get("tombstone") is True
 
     @property
     def null_headers(self) -> list[str]:

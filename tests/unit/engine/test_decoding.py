@@ -69,6 +69,21 @@ def test_one_item_comes_with_its_bytes_and_its_value(disposable: bool) -> None:
     assert transport.closed is not disposable
 
 
+@pytest.mark.parametrize("options", [{"kafka": {"tombstone": True}}, '{"kafka": {"tombstone": true}}'])
+def test_a_tombstone_of_kafka_comes_as_none(options: Any) -> None:
+    """A codec fails at its empty payload, or reads an empty object out of it."""
+    single = Single()
+    tombstone = make_item(box=BOX, payload=b"")._replace(raw_options=options)
+    carrier(single).single()(tombstone, tombstone.payload)
+    assert single.got == [(tombstone.id, b"", None)]
+
+
+@pytest.mark.parametrize("options", [None, {"kafka": {}}, {"kafka": "tombstone"}, "[]"])
+def test_an_empty_payload_that_is_no_tombstone_is_read_by_the_codec(options: Any) -> None:
+    with pytest.raises(Undecodable):
+        _ = make_item(box=BOX, payload=b"")._replace(raw_options=options).decoded
+
+
 def test_an_item_that_cannot_be_read_never_reaches_the_transport() -> None:
     transport = Single()
     item = items(b"{")[0]
