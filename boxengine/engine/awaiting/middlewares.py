@@ -26,7 +26,7 @@ class Awaited:
         visit = self._loop.visit()
 
         async def go_on() -> Any:
-            return await visit.errand(call_next)
+            return await visit.settled(visit.errand, call_next)
 
         visit.begin(self.__wrapped__, subject, go_on, name=self._name)
         visit.wait()

@@ -28,6 +28,8 @@ class Visit:
         self._cancelled = False
         self._ended = False
         self._thread = threading.get_ident()
+        self._struck: set[asyncio.Task[Any]] = set()
+        """Tasks that were cancelled during an errand, and have not been told yet."""
         self._unawaited = Unawaited()
         self._result: Any = None
         self._error: BaseException | None = None
@@ -113,8 +115,22 @@ class Visit:
                 cancelled = True
                 _current_task().uncancel()
         if cancelled:
+            self._struck.add(_current_task())
             _current_task().cancel()
         return errand.outcome.result()
+
+    async def settled(self, call: Callable[..., Awaitable[Any]], /, *arguments: Any, **options: Any) -> Any:
+        """Awaits ``call(*arguments)``, and at its end raises the ``CancelledError`` that its errands kept from the caller.
+
+        At the caller's next ``await`` it would be too late for an ``asyncio.timeout`` around this call.
+        """
+        try:
+            return await call(*arguments, **options)
+        finally:
+            task = _current_task()
+            if task in self._struck:
+                self._struck.discard(task)
+                await asyncio.sleep(0)
 
     def note(self, coroutine: Coroutine[Any, Any, Any], name: str) -> Coroutine[Any, Any, Any]:
         """Returns this coroutine, which is given to users' code; if nobody awaits it, ``result`` raises an error.

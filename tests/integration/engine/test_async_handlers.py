@@ -208,6 +208,30 @@ def test_the_event_loop_goes_on_while_a_statement_waits(make_rig: MakeRig) -> No
     assert rig.ask("SELECT items FROM stock")[0].items == 8
 
 
+SLOW = "SELECT CASE WHEN concat({sleep}(0.3), '') = 'x' THEN 98 ELSE 99 END"
+
+
+@pytest.mark.parametrize(
+    "statement", [SLOW, f"INSERT INTO bookings (item_id) {SLOW} UNION ALL SELECT 99"], ids=["works", "fails"]
+)
+def test_a_time_limit_around_a_statement_ends_where_the_handler_has_put_it(rig: Rig, statement: str) -> None:
+    """And not at a later ``await``, which would fail the handler with a ``CancelledError`` of unknown origin."""
+
+    sleep = "pg_sleep" if rig.engine.dialect.name == "postgresql" else "sleep"
+
+    async def slow_or_book(session: AsyncSession, item: Item) -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02), session.begin_nested():
+                await session.execute(sa.text(statement.format(sleep=sleep)))
+        await asyncio.sleep(0)
+        await book(session, item)
+
+    rig.carry(Handler(slow_or_book))
+    ids = rig.create(1)
+    rig.deliver(1)
+    assert booked(rig) == ids
+
+
 def test_a_task_that_outlives_its_handler_cannot_use_the_session(rig: Rig) -> None:
     later: list[asyncio.Task[Any]] = []
     go_on = asyncio.Event()

@@ -8,7 +8,7 @@ the claim's thread executes it. So a statement does not block the event loop, an
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import cache, partial, wraps
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -34,6 +34,11 @@ class Visit(Protocol):
 
     async def errand(self, function: Any, /, *arguments: Any) -> Any:
         """Calls the function in the visit's thread and awaits the result."""
+
+    def settled(
+        self, call: Callable[..., Awaitable[Any]], /, *arguments: Any, **options: Any
+    ) -> Coroutine[Any, Any, Any]:
+        """Awaits the call, and at its end raises the ``CancelledError`` that errands kept from the caller."""
 
     def note(self, coroutine: Coroutine[Any, Any, Any], name: str) -> Coroutine[Any, Any, Any]:
         """Returns the coroutine, after whose name the call fails if nobody awaits it."""
@@ -128,7 +133,7 @@ def _noted(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Cor
     @wraps(method)
     def noted(self: Any, *arguments: Any, **options: Any) -> Coroutine[Any, Any, Any]:
         visit: Visit = self.__dict__[_VISIT]
-        return visit.note(method(self, *arguments, **options), f"session.{method.__name__}")
+        return visit.note(visit.settled(method, self, *arguments, **options), f"session.{method.__name__}")
 
     return noted
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
@@ -56,6 +57,27 @@ async def forgets_to_await(_subject: Any, call_next: CallNext) -> Any:
 
 def plain(_subject: Any, call_next: CallNext) -> Any:
     return call_next()
+
+
+def test_a_time_limit_of_a_middleware_around_a_plain_transport_ends_where_it_stands(bench: AsyncBench) -> None:
+    """Although nothing interrupts the transport, and the item is delivered."""
+    over = threading.Event()
+    late: list[int] = []
+
+    async def limited(item: Item, call_next: CallNext) -> None:
+        asyncio.get_running_loop().call_later(0.05, over.set)
+        try:
+            async with asyncio.timeout(0):
+                await call_next()
+        except TimeoutError:
+            late.append(item.id)
+        await asyncio.sleep(0)
+
+    (item,) = bench.insert(1)
+    slow = Single(lambda _item: None if over.wait(20) else False)
+    bench.deliver(spec(slow), middlewares=Middlewares(item_process=(limited,)))
+    assert late == [item]
+    assert bench.row(item).status == Status.DELIVERED
 
 
 @pytest.mark.parametrize("transport", [Async, Single, Batches])
