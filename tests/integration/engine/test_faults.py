@@ -18,9 +18,12 @@ from redis import Redis
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from boxengine.adapters.sql.connecting.errors import sentence
+from boxengine.adapters.sql.sessions.handlers_session import HandlersSession
 from boxengine.domain.item import Item, Status
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 from boxengine.engine.delivering.sizing import LARGE, ROWS
+from boxengine.errors import TransactionLost
 from tests.eventually import eventually
 from tests.integration.engine.receivers import BatchReceiver, Gate, Receiver
 from tests.integration.engine.rig import BOX, Rig
@@ -227,6 +230,58 @@ def test_a_handler_whose_connection_is_lost_fails_no_item_and_the_batch_ends_the
     assert [row.item_id for row in rig.ask("SELECT item_id FROM bookings ORDER BY item_id")] == ids
     assert rig.tracked == []
     assert "connection" in dict(watcher.outages)[f"box {BOX}"]
+
+
+def commits_in_sql(session: Session) -> None:
+    session.execute(sa.text("COMMIT"))
+
+
+def commits_the_connection(session: Session) -> None:
+    session.connection().commit()
+
+
+def commits_in_the_driver(session: Session) -> None:
+    session.connection().connection.commit()
+
+
+def closes_the_connection(session: Session) -> None:
+    session.connection().close()
+
+
+@pytest.mark.parametrize("end", [commits_in_sql, commits_the_connection, commits_in_the_driver, closes_the_connection])
+def test_a_handler_that_ends_the_transaction_of_its_batch_is_told_from_the_others(
+    make_rig: MakeRig, end: Callable[[Session], None]
+) -> None:
+    rig = make_rig()
+    rig.execute("CREATE TABLE bookings (item_id bigint PRIMARY KEY)")
+
+    def handle(item_id: int, then: Callable[[Session], object]) -> None:
+        with session.savepoint():
+            session.get().execute(BOOK, {"id": item_id})
+            then(session.get())
+
+    with rig.engine.connect() as connection, connection.begin():
+        session = HandlersSession(connection, sentence=sentence)
+        handle(1, id)
+        with pytest.raises(TransactionLost, match="a handler has ended the transaction"):
+            handle(2, end)
+
+
+def test_an_item_whose_handler_ends_the_transaction_of_its_batch_does_not_stop_the_others(make_rig: MakeRig) -> None:
+    rig = make_rig(box={"bucket_size": 1})
+    rig.execute("CREATE TABLE bookings (item_id bigint)")
+
+    def book(item: Item, payload: Any, *, session: Session) -> None:
+        session.execute(BOOK, {"id": item.id})
+        if item.event_key == "1":
+            commits_in_sql(session)
+
+    rig.carry(book)
+    before, guilty, after = rig.create(0, 1, 2)
+    with rig.worker() as watcher:
+        eventually(lambda: [rig.row(each).status for each in (before, after)] == [Status.DELIVERED] * 2)
+    assert rig.row(guilty).status == Status.PENDING
+    assert "a handler has ended the transaction" in dict(watcher.outages)[f"box {BOX}"]
 
 
 # ── tables and transports ────────────────────────────────────────────────────────────────────────────

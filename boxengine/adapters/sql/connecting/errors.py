@@ -32,7 +32,11 @@ _GONE = (
 _LOCKED = "somebody has locked the table, a migration perhaps, or a row"
 _NO_TABLE = "boxengine db create makes the tables of the boxes"
 _NO_SERVER = "check database.url, and that the server runs"
-_NEXT_STEPS_BY_STATE = {LOCK_NOT_AVAILABLE: _LOCKED, _NO_SUCH_TABLE_STATE: _NO_TABLE}
+ENDED = (
+    "a handler has ended the transaction of its batch (COMMIT, ROLLBACK, DDL, a deadlock): leave commit and rollback to the "
+    "engine"
+)
+_NEXT_STEPS_BY_STATE = {LOCK_NOT_AVAILABLE: _LOCKED, _NO_SUCH_TABLE_STATE: _NO_TABLE, "3B001": ENDED}
 """The same by SQLSTATE, for PostgreSQL."""
 _NEXT_STEPS = {
     0: f"the connection was closed: {_GONE}",
@@ -40,10 +44,7 @@ _NEXT_STEPS = {
     1153: "raise max_allowed_packet on the server, or keep payloads below it with max_payload_bytes",
     1205: "another transaction held the rows, or the table, for too long",
     1213: "two transactions waited for each other",
-    1305: (
-        "a handler has ended the transaction of its batch (COMMIT, ROLLBACK, DDL, a deadlock): leave commit and rollback to the "
-        "engine"
-    ),
+    1305: ENDED,
     2002: _NO_SERVER,
     2003: _NO_SERVER,
     1927: "somebody ended the connection with KILL",

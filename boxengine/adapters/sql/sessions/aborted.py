@@ -21,6 +21,10 @@ _IN_FAILED_TRANSACTION = "25P02"
 """PostgreSQL refuses every statement after one that failed."""
 _DEADLOCK = 1213
 """MySQL and MariaDB have undone the whole transaction; the next statement begins a new one without a word."""
+_NO_SAVEPOINT, _NO_SAVEPOINT_STATE = 1305, "3B001"
+"""A savepoint does not exist. Of SQLAlchemy's, because a handler's COMMIT, or DDL in MariaDB, has ended the transaction."""
+_SAVEPOINTS = "sa_savepoint_"
+"""How SQLAlchemy's begin."""
 _SESSION = "boxengine_session"
 _IN_ERROR, _UNKNOWN = 3, 4
 """libpq's status of a transaction that refuses every statement, and of a connection that is lost."""
@@ -49,7 +53,7 @@ def is_aborted(connection: Connection) -> bool:
 
 def is_lost(connection: Connection, transaction: HandlersTransaction) -> bool:
     """Whether nothing written in the transaction can be committed, whatever its handlers do now. Asks only the driver."""
-    if transaction.undone or connection.invalidated:
+    if transaction.undone or connection.closed or connection.invalidated:
         return True
     driver = connection.connection.driver_connection
     return _status(driver) == _UNKNOWN or not getattr(driver, "open", True)
@@ -88,7 +92,17 @@ def _note(context: ExceptionContext) -> None:
             error.add_note(f"the statement that failed first: {session.failure}")
     else:
         session.failure = error
-        session.undone = session.undone or next(iter(context.original_exception.args), None) == _DEADLOCK
+        session.undone = session.undone or _is_undone(context)
+
+
+def _is_undone(context: ExceptionContext) -> bool:
+    """Whether the transaction is another one than before: the server has undone it, or the handler has ended it in SQL."""
+    original = context.original_exception
+    number = next(iter(original.args), None)
+    if number == _DEADLOCK:
+        return True
+    no_savepoint = number == _NO_SAVEPOINT or getattr(original, "sqlstate", None) == _NO_SAVEPOINT_STATE
+    return no_savepoint and _SAVEPOINTS in (context.statement or "")
 
 
 def _is_consequence(error: BaseException) -> bool:

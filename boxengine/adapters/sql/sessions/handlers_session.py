@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, NestedTransaction
+from sqlalchemy import Connection, NestedTransaction, RootTransaction
 
+from boxengine.adapters.sql.connecting.errors import ENDED
 from boxengine.adapters.sql.sessions.aborted import ADVICE, is_aborted, is_lost, note_errors
 from boxengine.adapters.sql.sessions.constraints import CHECK_AT_ONCE
 from boxengine.engine.attempt import ends_the_worker
@@ -39,6 +40,8 @@ class HandlersSession:
         self._checks = checks
         self._session: Any = None
         """A ``ClaimSession``, once somebody has asked for it."""
+        self._transaction: RootTransaction | None = None
+        """The claim's, once somebody has asked for the session."""
         self._parts = [_Part(connection)]
         """The innermost last. The first is of the whole claim, for statements outside of all others."""
 
@@ -51,6 +54,7 @@ class HandlersSession:
         """The session. The connection must be in a transaction that SQLAlchemy knows of."""
         if self._session is None:
             note_errors(self._connection, self)
+            self._transaction = self._connection.get_transaction()
             self._session = _class()(self._connection, self._parts)
         session: Session = self._session
         return session
@@ -69,10 +73,12 @@ class HandlersSession:
         self._parts.append(part)
         try:
             yield
-            if self._session is not None:
+            if self._session is not None and not self._is_lost():
                 self._keep(self._session, part)
+            if self._session is not None and self._is_lost():
+                raise TransactionLost(self._loss())  # noqa: TRY301 - as where a statement has shown it
         except BaseException as error:
-            if is_lost(self._connection, self):
+            if self._is_lost():
                 if ends_the_worker(error):
                     raise  # Ctrl-C in the middle of a statement is what the connection was lost to
                 raise TransactionLost(self._loss()) from error
@@ -90,7 +96,16 @@ class HandlersSession:
             self._keep(self._session, self._parts[0])
             self._session.give_up()
 
+    def _is_lost(self) -> bool:
+        return is_lost(self._connection, self) or self._is_ended()
+
+    def _is_ended(self) -> bool:
+        """Whether a handler has ended the claim's transaction, as with ``session.connection().commit()``."""
+        return self._session is not None and self._connection.get_transaction() is not self._transaction
+
     def _loss(self) -> str:
+        if self._is_ended():
+            return ENDED
         cause = getattr(self.failure, "orig", None)
         return (
             "the database: the connection of the handlers' session is lost" if cause is None else self._sentence(cause)
