@@ -73,6 +73,8 @@ class Retention:
                     self._outages.worked(f"retention of {box.name}")
                 except Exception as error:  # one box's trouble must not stop the others
                     self._outages.failed(f"retention of {box.name}", error)
+                if self._stopping.is_set():
+                    break
                 if self._clock.monotonic() >= self._turn_ends:
                     # A box with much to delete must not keep the others waiting: the next turn begins after it.
                     self._boxes = [*self._boxes[number:], *self._boxes[:number]]

@@ -217,6 +217,21 @@ def test_stop_ends_a_pass_after_the_statement_under_way(bench: Bench) -> None:
     assert bench.left()
 
 
+def test_stop_ends_a_turn_without_a_question_about_the_boxes_that_are_left(bench: Bench) -> None:
+    bench.insert(Status.DELIVERED, hours=30)
+    retention = bench.worker("me", boxes=[BOX, OTHER_BOX])
+    bench.store.after_a_look = retention.stop  # type: ignore[method-assign]
+    asked, oldest = [], bench.store.oldest_finished
+
+    def ask(box: Box, statuses: Sequence[int]) -> datetime | None:
+        asked.append(box.name)
+        return oldest(box, statuses)
+
+    bench.store.oldest_finished = ask  # type: ignore[method-assign]
+    retention.turn()
+    assert set(asked) == {BOX.name}
+
+
 def test_a_turn_ends_in_time_for_health_and_the_next_begins_with_the_boxes_behind(bench: Bench) -> None:
     for _ in range(100):
         bench.insert(Status.DELIVERED, hours=30)
