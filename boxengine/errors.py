@@ -37,7 +37,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 _OWN = str(Path(__file__).parent)
 
@@ -178,6 +178,11 @@ class StoreConflict(StoreUnavailable):
 class TransactionLost(StoreUnavailable):
     """The transaction through which handlers write is gone: nothing of its batch can be recorded any more."""
 
+    BY_A_HANDLER: ClassVar[str] = (
+        "a handler has ended the transaction of its batch (COMMIT, ROLLBACK, DDL, a deadlock): leave commit and rollback to the "
+        "engine"
+    )
+    """The sentence for people where a handler has ended it."""
     item_ids: Iterable[Any] = ()
     """Of the items whose handler was at work."""
 

@@ -10,7 +10,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingErr
 
 from boxengine.adapters.sql.connecting.limiting import took_too_long
 from boxengine.adapters.sql.connecting.writes import refuses_writes
-from boxengine.errors import InvalidItem, StoreConflict, StoreTooSlow, StoreUnavailable, TableMissing
+from boxengine.errors import InvalidItem, StoreConflict, StoreTooSlow, StoreUnavailable, TableMissing, TransactionLost
 
 REFUSALS = ("P0001", "54", "42804", "42846")
 """SQLSTATEs, or their classes, that PostgreSQL does not count to data and integrity though the row is to blame: a
@@ -32,11 +32,11 @@ _GONE = (
 _LOCKED = "somebody has locked the table, a migration perhaps, or a row"
 _NO_TABLE = "boxengine db create makes the tables of the boxes"
 _NO_SERVER = "check database.url, and that the server runs"
-ENDED = (
-    "a handler has ended the transaction of its batch (COMMIT, ROLLBACK, DDL, a deadlock): leave commit and rollback to the "
-    "engine"
-)
-_NEXT_STEPS_BY_STATE = {LOCK_NOT_AVAILABLE: _LOCKED, _NO_SUCH_TABLE_STATE: _NO_TABLE, "3B001": ENDED}
+_NEXT_STEPS_BY_STATE = {
+    LOCK_NOT_AVAILABLE: _LOCKED,
+    _NO_SUCH_TABLE_STATE: _NO_TABLE,
+    "3B001": TransactionLost.BY_A_HANDLER,
+}
 """The same by SQLSTATE, for PostgreSQL."""
 _NEXT_STEPS = {
     0: f"the connection was closed: {_GONE}",
@@ -44,7 +44,7 @@ _NEXT_STEPS = {
     1153: "raise max_allowed_packet on the server, or keep payloads below it with max_payload_bytes",
     1205: "another transaction held the rows, or the table, for too long",
     1213: "two transactions waited for each other",
-    1305: ENDED,
+    1305: TransactionLost.BY_A_HANDLER,
     2002: _NO_SERVER,
     2003: _NO_SERVER,
     1927: "somebody ended the connection with KILL",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, NestedTransaction, RootTransaction
 
-from boxengine.adapters.sql.connecting.errors import ENDED
 from boxengine.adapters.sql.sessions.aborted import ADVICE, is_aborted, is_lost, note_errors
 from boxengine.adapters.sql.sessions.constraints import CHECK_AT_ONCE
 from boxengine.engine.attempt import ends_the_worker
@@ -73,10 +72,11 @@ class HandlersSession:
         self._parts.append(part)
         try:
             yield
-            if self._session is not None and not self._is_lost():
-                self._keep(self._session, part)
-            if self._session is not None and self._is_lost():
-                raise TransactionLost(self._loss())  # noqa: TRY301 - as where a statement has shown it
+            if self._session is not None:
+                if not self._is_lost():
+                    self._keep(self._session, part)
+                if self._is_lost():  # perhaps by what was kept
+                    raise TransactionLost(self._loss())  # noqa: TRY301 - as where a statement has shown it
         except BaseException as error:
             if self._is_lost():
                 if ends_the_worker(error):
@@ -105,7 +105,7 @@ class HandlersSession:
 
     def _loss(self) -> str:
         if self._is_ended():
-            return ENDED
+            return TransactionLost.BY_A_HANDLER
         cause = getattr(self.failure, "orig", None)
         return (
             "the database: the connection of the handlers' session is lost" if cause is None else self._sentence(cause)
