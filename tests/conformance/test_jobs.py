@@ -374,10 +374,11 @@ def test_of_a_long_journal_the_latest_entries_are_shown_in_order(
 ) -> None:
     for each in ("memory", "sql"):
         monkeypatch.setattr(f"boxengine.adapters.{each}.jobs.desk.LATEST_EVENTS", 3)
-    jobs.store.give_back(BOX, [jobs.one().held])
-    assert jobs.kinds(1) == ["queued", "picked", "requeue"]
+    job = jobs.one()
+    jobs.store.give_back(BOX, [job.held])
+    assert jobs.kinds(job.id) == ["queued", "picked", "requeue"]
     claim(jobs)
-    assert jobs.kinds(1) == ["picked", "requeue", "picked"]
+    assert jobs.kinds(job.id) == ["picked", "requeue", "picked"]
 
 
 def test_the_journal_has_the_moment_of_the_end_and_not_of_the_sessions_first_statement(jobs: JobHarness) -> None:
