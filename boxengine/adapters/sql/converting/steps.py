@@ -10,7 +10,14 @@ from boxengine.adapters.sql.converting.redirects import BY_INDEX, NOT_IN_A_LOG, 
 from boxengine.adapters.sql.dialects.postgresql import lock_space
 from boxengine.adapters.sql.log import parts
 from boxengine.adapters.sql.log.stage import TO_LOG, TO_TABLE, Stage, Standing
-from boxengine.adapters.sql.log.tables import identifying, in_text, is_logged, referring_constraints, refuse_old_servers
+from boxengine.adapters.sql.log.tables import (
+    identifying,
+    in_text,
+    is_logged,
+    referring_constraints,
+    refuse_old_servers,
+    with_partitions,
+)
 from boxengine.adapters.sql.making import sizes
 from boxengine.adapters.sql.shape.tables import quoted
 from boxengine.adapters.sql.waking.listen import CHANNEL
@@ -138,12 +145,9 @@ class Steps:
     def _identity(self) -> list[str]:
         """The trigger deletes what it moves out of the log. Of a published table the server would refuse that, and with it every
         writer's transaction."""
-        parts_of_it = (
-            "(SELECT to_regclass(:log) UNION SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass(:log))"
-        )
         lacks_one = text(
             "SELECT EXISTS (SELECT FROM pg_publication WHERE pubupdate OR pubdelete) AND (to_regclass(:log) IS NULL OR EXISTS ("
-            f"SELECT FROM pg_class WHERE oid IN {parts_of_it} AND relreplident <> 'f'))"
+            f"SELECT FROM pg_class WHERE oid IN ({with_partitions(':log')}) AND relreplident <> 'f'))"
         )
         lacks = self._connection.execute(lacks_one, {"log": self._found.log}).scalar()
         return [identifying(self._found.log)] if lacks else []

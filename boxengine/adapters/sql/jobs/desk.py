@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Select, func, select, update
 
 from boxengine.adapters.sql.jobs import followers
 from boxengine.adapters.sql.jobs.moments import clock_now
-from boxengine.adapters.sql.jobs.rows import JobRows, short
+from boxengine.adapters.sql.jobs.rows import JobRows, latest_events, short
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.domain.jobs import FINAL, EventKind, JobBox, JobStat, JobState, Waits
 from boxengine.ports.jobs import LATEST_EVENTS, JobFilter
@@ -36,16 +36,13 @@ class SqlJobDesk:
 
     def show(self, box: JobBox, job_id: int) -> Mapping[str, Any] | None:
         rows = self._jobs.rows(box)
-        journal = rows.journal.c
         with short(self._jobs.engine) as connection:
             found = connection.execute(select(rows.jobs).where(rows.jobs.c.id == job_id)).mappings().one_or_none()
             if found is None:
                 return None
-            told = select(journal.ts, journal.kind, journal.payload).where(journal.job_id == job_id)
-            latest = connection.execute(told.order_by(journal.id.desc()).limit(LATEST_EVENTS)).mappings()
-            events = [dict(event) for event in latest]
+            events = latest_events(connection, rows, job_id, LATEST_EVENTS)
             after = followers.awaited(connection, rows, job_id)
-            return {**found, "after": after, "events": events[::-1]}
+            return {**found, "after": after, "events": events}
 
     def cancel(self, box: JobBox, which: JobFilter) -> int:
         rows = self._jobs.rows(box)

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Select, false, func, select
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.jobs import followers
 from boxengine.adapters.sql.jobs.moments import seconds_until
-from boxengine.adapters.sql.jobs.rows import JobRows
+from boxengine.adapters.sql.jobs.rows import JobRows, latest_events
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.adapters.sql.looking.moments import Probes, span_of
 from boxengine.adapters.sql.looking.windows import Span
@@ -51,11 +51,8 @@ class SqlJobInspector:
         return None if found is None else dict(found)
 
     def journal(self, box: JobBox, job_id: int, *, limit: int) -> Sequence[JobRow]:
-        journal = self._jobs.rows(box).journal.c
-        told = select(journal.ts, journal.kind, journal.payload).where(journal.job_id == job_id)
         with self._look() as connection:
-            latest = connection.execute(told.order_by(journal.id.desc()).limit(limit)).mappings()
-            return [dict(event) for event in latest][::-1]
+            return latest_events(connection, self._jobs.rows(box), job_id, limit)
 
     def awaited(self, box: JobBox, job_id: int, *, limit: int) -> Sequence[Awaited]:
         with self._look() as connection:

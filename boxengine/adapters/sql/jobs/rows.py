@@ -110,6 +110,14 @@ class JobRows:
                 connection.execute(update(jobs).where(jobs.c.id.in_(ids)).values(waits=int(Waits.NOTHING)))
 
 
+def latest_events(connection: Connection, rows: JobRows, job_id: int, limit: int) -> list[dict[str, Any]]:
+    """The latest entries of a job's journal, at most so many, in order."""
+    journal = rows.journal.c
+    told = select(journal.ts, journal.kind, journal.payload).where(journal.job_id == job_id)
+    latest = connection.execute(told.order_by(journal.id.desc()).limit(limit)).mappings()
+    return [dict(event) for event in latest][::-1]
+
+
 @contextmanager
 def short(engine: Engine) -> Iterator[Connection]:
     """A transaction that must not stay open, whatever happens to this process, nor wait for locks for long."""

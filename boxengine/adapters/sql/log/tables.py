@@ -161,6 +161,15 @@ def referring_constraints(connection: Connection, side: BoxTable) -> list[tuple[
     return [(str(table), str(name)) for table, name in connection.execute(query, {"side": Readers.of(side).side("")})]
 
 
+def with_partitions(log: str) -> str:
+    """A query for a log and each partition that it has.
+
+    Args:
+        log: an expression for its quoted name.
+    """
+    return f"SELECT to_regclass({log}) UNION SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass({log})"
+
+
 def publications_in_the_way(
     connection: Connection, log: LogTable, *, of: Sequence[str] = ("pubdelete", "pubupdate")
 ) -> list[str]:
@@ -173,12 +182,11 @@ def publications_in_the_way(
         of: the changes in question, as ``pg_publication`` calls them.
     """
     changes = " OR ".join(f"p.{each}" for each in of)
-    parts = "(SELECT to_regclass(:log) UNION SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass(:log))"
     query = text(
         "SELECT DISTINCT p.pubname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
         "JOIN pg_publication_tables AS t ON t.schemaname = n.nspname AND t.tablename = c.relname "
-        f"JOIN pg_publication AS p ON p.pubname = t.pubname WHERE c.oid IN {parts} AND ({changes}) "
-        f"AND EXISTS (SELECT FROM pg_class AS each WHERE each.oid IN {parts} AND each.relkind <> 'p' AND ("
+        f"JOIN pg_publication AS p ON p.pubname = t.pubname WHERE c.oid IN ({with_partitions(':log')}) AND ({changes}) "
+        f"AND EXISTS (SELECT FROM pg_class AS each WHERE each.oid IN ({with_partitions(':log')}) AND each.relkind <> 'p' AND ("
         "each.relreplident = 'n' OR (each.relreplident = 'd' AND NOT EXISTS ("
         "SELECT FROM pg_index AS i WHERE i.indrelid = each.oid AND i.indisprimary)))) ORDER BY p.pubname"
     )
@@ -195,7 +203,7 @@ def identifying(log: str) -> str:
     name = "'" + log.replace("'", "''") + "'"
     return (
         "DO $$ DECLARE part regclass; BEGIN "
-        f"FOR part IN SELECT to_regclass({name}) UNION SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass({name}) "
+        f"FOR part IN {with_partitions(name)} "
         "LOOP EXECUTE 'ALTER TABLE ' || part || ' REPLICA IDENTITY FULL'; END LOOP; END $$"
     )
 
