@@ -11,14 +11,39 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
+from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.functional import cached_property
 
 from boxengine.app.servers.connected import connect
 from boxengine.engine.item_actions import Action, ItemActions
 from boxengine.integrations.django import configuration
 from boxengine.ports import ItemFilter
 from boxengine.settings.names import box_name
+
+MOST = 10_000
+"""Items that one list or action may have. A box has millions of rows, and each page would count them all."""
+
+
+class FirstItems(Paginator):
+    """The pages of a list's first items."""
+
+    @cached_property
+    def count(self) -> int:
+        """At most ``MOST``, whatever the list's order is."""
+        return int(self.object_list.order_by()[:MOST].count())
+
+
+class RecentEventNames(admin.AllValuesFieldListFilter):
+    """The event names of the newest items. Django's own filter would read the whole table for each page."""
+
+    def __init__(
+        self, field: Any, request: HttpRequest, params: Any, model: Any, model_admin: Any, field_path: str
+    ) -> None:
+        super().__init__(field, request, params, model, model_admin, field_path)
+        newest = model_admin.get_queryset(request).order_by("-pk").values_list(field_path, flat=True)[:MOST]
+        self.lookup_choices = sorted(set(newest), key=lambda each: each or "")
 
 
 class BoxItemAdmin(admin.ModelAdmin):
@@ -33,10 +58,10 @@ class BoxItemAdmin(admin.ModelAdmin):
         "created_at",
         "processed_at",
     )
-    list_filter: ClassVar[Any] = ("status", "event_name")
+    list_filter: ClassVar[Any] = ("status", ("event_name", RecentEventNames))
     search_fields: ClassVar[Any] = ("=id", "=event_key")
     ordering: ClassVar[Any] = ("-id",)
-    # A box has millions of rows: nothing here counts them all.
+    paginator = FirstItems
     show_full_result_count = False
     actions: ClassVar[Any] = ("retry", "discard")
 
@@ -67,9 +92,13 @@ class BoxItemAdmin(admin.ModelAdmin):
         self._act(Action.DISCARD, request, queryset)
 
     def _act(self, action: Action, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        ids = tuple(queryset.values_list("pk", flat=True))
+        ids = tuple(queryset.values_list("pk", flat=True)[: MOST + 1])
         if not ids:  # a filter without ids would mean all failed items
             self.message_user(request, "none of these items is on the list any more", messages.WARNING)
+            return
+        if len(ids) > MOST:  # more than the list has shown
+            what_to_do = f"Filter the list, or use boxengine items {action.value}"
+            self.message_user(request, f"more than {MOST:,} items: none was changed. {what_to_do}", messages.ERROR)
             return
         # Where rows are written: the list may come from a replica.
         boxes = configuration.boxes(queryset.select_for_update().db)

@@ -468,6 +468,48 @@ def test_the_admin_shows_items_and_retries_and_discards_those_that_are_chosen(ea
     assert "[(0, 0), (3, 0), (0, 0)]" in printed
 
 
+def test_no_page_of_the_admin_reads_a_whole_table(each_project: DjangoProject) -> None:
+    printed = each_project.python(
+        """
+    from django.contrib.auth import get_user_model
+    from django.db import connection
+    from django.test import Client
+    from django.test.utils import CaptureQueriesContext, setup_test_environment
+
+    from boxengine.integrations.django import admin
+    from orders.admin import OrderOutboxItemAdmin
+
+    setup_test_environment()
+    admin.MOST = 2
+    OrderOutboxItemAdmin.list_per_page = 1
+    for n, name in enumerate(("old", "new", "new")):
+        create_outbox_item(OrderOutboxItem, event_key=n, event_name=name, payload=b"")
+    browser = Client(headers={"host": "localhost"})
+    browser.force_login(get_user_model().objects.create_superuser("ann"))
+    with CaptureQueriesContext(connection) as queries:
+        page = browser.get("/admin/orders/orderoutboxitem/")
+    texts = [each["sql"] for each in queries if OrderOutboxItem._meta.db_table in each["sql"]]
+    print("bounded", len(texts), [each for each in texts if "LIMIT" not in each])
+    shown = page.context["cl"]
+    print("shown", shown.result_count, [str(choice["display"]) for choice in list(shown.filter_specs[1].choices(shown))])
+    chosen = browser.get("/admin/orders/orderoutboxitem/?event_name=old").context["cl"]
+    print("chosen", [item.event_name for item in chosen.result_list])
+    first = OrderOutboxItem.objects.earliest("pk")
+    refused = browser.post(
+        "/admin/orders/orderoutboxitem/",
+        {"action": "discard", "_selected_action": first.pk, "select_across": "1"},
+        follow=True,
+    )
+    print("refused", [str(each) for each in refused.context["messages"]], set(OrderOutboxItem.objects.values_list("status")))
+    """
+    )
+    assert "bounded 3 []" in printed, printed
+    assert "shown 2 ['All', 'new']" in printed, printed
+    assert "chosen ['old']" in printed, printed
+    refusal = "more than 2 items: none was changed. Filter the list, or use boxengine items discard"
+    assert f"refused ['{refusal}'] {{(0,)}}" in printed, "an action may not reach more items than the list has shown"
+
+
 def test_a_proxy_stands_for_the_box_of_the_model_behind_it(fresh: DjangoProject) -> None:
     with (fresh.folder / "orders/models.py").open("a") as file:
         file.write("\n\nclass TroubledItem(OrderOutboxItem):\n    class Meta:\n        proxy = True\n")
