@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import ssl
 import time
 from collections import OrderedDict
@@ -20,6 +21,9 @@ READ_AT_MOST = 64 * 1024
 """How many bytes of an answer are read to make the connection reusable; after more it is closed."""
 ADDRESSES = 16
 """To how many addresses of the host connections are kept. A load balancer's change all the time."""
+REUSED_WITHIN = 30.0
+"""Seconds. A connection that was idle for longer is not used again: firewalls and load balancers forget idle connections, and
+drop what is sent over them without a word."""
 FINAL = 200
 """Statuses below are interim answers."""
 WITHOUT_BODY = frozenset({204, 304})
@@ -264,6 +268,21 @@ def _demand_certificates(ca_file: str) -> None:
         raise BoxError(f"http: ca_file {ca_file!r} cannot be used: {reason}") from error
 
 
+class _ForgetsIdleConnections:
+    """Part of a pool of urllib3's: a connection that was idle for long is closed, and connects anew with its next request."""
+
+    def _get_conn(self, timeout: float | None = None) -> Any:
+        conn: Any = super()._get_conn(timeout)  # type: ignore[misc] # of the pool
+        if time.monotonic() > getattr(conn, "reused_until", math.inf):
+            conn.close()
+        return conn
+
+    def _put_conn(self, conn: Any) -> None:
+        if conn is not None:
+            conn.reused_until = time.monotonic() + REUSED_WITHIN
+        super()._put_conn(conn)  # type: ignore[misc] # of the pool
+
+
 @cache
 def _pools() -> tuple[Any, Any]:
     """Classes of pools, without and with TLS, whose connections raise ``Stale`` and ``NotConnected``.
@@ -274,7 +293,7 @@ def _pools() -> tuple[Any, Any]:
     from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, exceptions  # noqa: PLC0415 - as in Endpoint
     from urllib3.util.ssl_match_hostname import CertificateError  # noqa: PLC0415
 
-    class PlainPool(HTTPConnectionPool):
+    class PlainPool(_ForgetsIdleConnections, HTTPConnectionPool):
         def _make_request(self, conn: Any, *arguments: Any, **options: Any) -> Any:
             kept = not conn.is_closed
             try:

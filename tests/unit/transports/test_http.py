@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from boxengine.adapters.http.endpoint import ADDRESSES
+from boxengine.adapters.http import endpoint
 from boxengine.adapters.http.guard import Guard
 from boxengine.adapters.http.pause import Pause
 from boxengine.adapters.http.signature import Signer
@@ -489,6 +490,22 @@ def goes_away(request: Request) -> Reply:
 def test_an_item_in_whose_middle_the_receiver_goes_away_fails_the_third_time_if_others_get_answers_meanwhile(
     make: Make, hook: Receiver, number: int
 ) -> None:
+def test_a_connection_that_was_idle_for_long_is_not_used_again(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is between may have forgotten it, and drop what comes over it without a word."""
+    monkeypatch.setattr(endpoint, "REUSED_WITHIN", 0.0)
+
+    def answer_once(connection: socket.socket) -> None:
+        connection.recv(65_536)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        while connection.recv(65_536):
+            pass
+
+    with raw_receiver(answer_once) as port:
+        transport = make(url=f"http://127.0.0.1:{port}/", timeout=2.0)
+        assert [transport(make_item(number), b"") for number in (1, 2)] == [None, None]
+        transport.close()
+
+
     hook.reply = goes_away
     transport, crashing = make(), make_item(number)
     results = []
