@@ -20,7 +20,7 @@ from boxengine.adapters.kafka.client import Client
 from boxengine.adapters.kafka.config import delivery_timeout_of
 from boxengine.adapters.kafka.live import LiveProducer
 from boxengine.adapters.kafka.messages import Message
-from boxengine.adapters.kafka.reasons import REFUSED_TOGETHER, Answer, answer, first_outage, no_broker
+from boxengine.adapters.kafka.reasons import BREAKING, REFUSED_TOGETHER, Answer, answer, first_outage, no_broker
 from boxengine.adapters.kafka.receipts import Receipts
 from boxengine.adapters.kafka.sizes import TopicLimits
 from boxengine.errors import Unavailable
@@ -130,7 +130,7 @@ class SharedProducer:
             live.broken = "no delivery report in time"
             receipts.give_up(self._client.make_error("_TIMED_OUT", "no delivery report"))
         live.waiting.discard(receipts)
-        if any(error.fatal() or error.name() == "_FATAL" for error in receipts.errors.values()):
+        if any(error.fatal() or error.name() in BREAKING for error in receipts.errors.values()):
             live.broken = live.broken or "fatal error"
         return receipts
 

@@ -24,6 +24,7 @@ NO_BROKER = "no broker answered within {seconds:g} s; nothing was sent"
 TIMED_OUT = "not acknowledged within {seconds:g} s; whether the broker has it is unknown"
 FENCED = "another producer took over its transactional.id; this one was replaced"
 FATAL = "fatal error of the producer, which was replaced"
+LOST_TRACK = "the broker lost track of the producer's messages; the producer was replaced"
 
 REASONS: Mapping[str, str] = {
     "_MSG_TIMED_OUT": TIMED_OUT,
@@ -45,6 +46,10 @@ REASONS: Mapping[str, str] = {
     "_PURGE_QUEUE": PURGED_UNSENT,
     "_PURGE_INFLIGHT": PURGED_SENT,
     "_FATAL": FATAL,
+    "INVALID_PRODUCER_ID_MAPPING": LOST_TRACK,
+    "OUT_OF_ORDER_SEQUENCE_NUMBER": LOST_TRACK,
+    "UNKNOWN_PRODUCER_ID": LOST_TRACK,
+    "INVALID_TXN_STATE": "its transaction was over already: see transaction.timeout.ms",
     "_FENCED": FENCED,
     "PRODUCER_FENCED": FENCED,
     "INVALID_PRODUCER_EPOCH": FENCED,
@@ -73,8 +78,11 @@ TOPIC_FAULTS = frozenset({"TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_OR_PART",
 ITEM_FAULTS = REFUSED_TOGETHER | TOPIC_FAULTS | {"TOPIC_EXCEPTION", UNKNOWN_PARTITION}
 """Errors of single messages: others of the same transaction may yet succeed without them."""
 
-PURGED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
-"""Consequences of another error, which is more informative."""
+CONSEQUENCES = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT", "_STATE"})
+"""Errors that follow from another one, which is more informative. ``_STATE``: handed over after the transaction had failed."""
+
+BREAKING = frozenset({"INVALID_PRODUCER_ID_MAPPING", "OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID", "_FATAL"})
+"""Errors after which a producer is of no use. A broker that has lost messages, for example, refuses those that followed them."""
 
 UNANSWERED = frozenset({"_MSG_TIMED_OUT", "_TIMED_OUT"})
 
@@ -82,7 +90,8 @@ LOCKED_OUT = frozenset({"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL"}
 """Why running brokers may not answer."""
 
 OUTAGES = (
-    PURGED
+    CONSEQUENCES
+    | BREAKING
     | UNANSWERED
     | LOCKED_OUT
     | {
@@ -92,6 +101,7 @@ OUTAGES = (
         "COORDINATOR_LOAD_IN_PROGRESS",
         "COORDINATOR_NOT_AVAILABLE",
         "INVALID_PRODUCER_EPOCH",
+        "INVALID_TXN_STATE",
         "KAFKA_STORAGE_ERROR",
         "LEADER_NOT_AVAILABLE",
         "NETWORK_EXCEPTION",
@@ -102,8 +112,9 @@ OUTAGES = (
         "PRODUCER_FENCED",
         "REQUEST_TIMED_OUT",
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        "TRANSACTION_ABORTABLE",
+        "TRANSACTION_COORDINATOR_FENCED",
         "_ALL_BROKERS_DOWN",
-        "_FATAL",
         "_FENCED",
         "_QUEUE_FULL",
         "_RESOLVE",

@@ -22,7 +22,7 @@ from boxengine.adapters.kafka.farewell import part_with
 from boxengine.adapters.kafka.live import ALL_DOWN
 from boxengine.adapters.kafka.messages import Message
 from boxengine.adapters.kafka.reasons import (
-    PURGED,
+    CONSEQUENCES,
     REFUSED_TOGETHER,
     UNANSWERED,
     Answer,
@@ -162,7 +162,7 @@ class Slot:
         receipts.give_up(self._client.make_error("_MSG_TIMED_OUT", "no delivery report"))
         lost = [receipts.errors[index] for index in sorted(accepted & receipts.errors.keys())]
         if lost:
-            raise self._client.exception(min(lost, key=lambda error: error.name() in PURGED))
+            raise self._client.exception(min(lost, key=lambda error: error.name() in CONSEQUENCES))
 
     def _roll_back(self, raised: BaseException) -> Any:
         """Ends the transaction without a commit; returns the ``KafkaError`` that says why."""
@@ -255,7 +255,7 @@ class TransactionalProducers:
         refused = {index for index in ending.errors if isinstance(results[index], Failure)}
         for index in suspects:
             results[index] = self._put_off(ending, slot)
-        if any(index not in refused and error.name() not in PURGED for index, error in ending.errors.items()):
+        if any(index not in refused and error.name() not in CONSEQUENCES for index, error in ending.errors.items()):
             # A broker did not answer. Without its message, later ones would overtake that.
             return results
         for group in _in_order(messages, suspects, without=refused - suspects):
@@ -282,7 +282,7 @@ class TransactionalProducers:
             everyone = self._put_off(ending, slot)
         results: list[Answer] = [everyone] * len(messages)
         for index, error in ending.errors.items():
-            if error.name() in PURGED and everyone is not None:
+            if error.name() in CONSEQUENCES and everyone is not None:
                 continue
             results[index] = answer(error, messages[index], timeout=self._timeout, last_error=slot.last_error)
         return results

@@ -125,6 +125,10 @@ def test_a_transaction_for_the_only_topic_is_not_repeated_where_that_is_in_error
         ("CLUSTER_AUTHORIZATION_FAILED", "not authorised"),
         ("NOT_ENOUGH_REPLICAS", "too few replicas in sync"),
         ("_FATAL", "fatal error of the producer, which was replaced"),
+        ("OUT_OF_ORDER_SEQUENCE_NUMBER", "the broker lost track of the producer"),
+        ("UNKNOWN_PRODUCER_ID", "the broker lost track of the producer"),
+        ("INVALID_TXN_STATE", "its transaction was over already"),
+        ("TRANSACTION_ABORTABLE", "not delivered"),
     ],
 )
 def test_an_error_that_every_message_would_have_met_is_no_attempt(
@@ -187,11 +191,12 @@ def test_while_somebody_waits_for_brokers_that_are_down_the_pool_is_told_until_t
     transport.close()
 
 
-def test_a_fatal_error_replaces_the_producer_once(make: Make, kafka: FakeKafka) -> None:
-    kafka.answers["key-1"] = error("_FATAL", fatal=True)
+@pytest.mark.parametrize("name", ["_FATAL", "OUT_OF_ORDER_SEQUENCE_NUMBER"])
+def test_an_error_that_breaks_the_producer_replaces_it_once(make: Make, kafka: FakeKafka, name: str) -> None:
+    kafka.answers["key-1"] = error(name, fatal=name == "_FATAL")
     transport = make()
     results = transport.call_batch(THREE)
-    assert "fatal error of the producer, which was replaced" in str(results[0])
+    assert isinstance(results[0], Unavailable)
     assert results[1:] == [None, None]
     assert kafka.made[0].purged
     kafka.answers.clear()
@@ -334,6 +339,17 @@ def test_after_a_transaction_that_was_refused_whole_its_messages_go_out_in_their
 
 def test_a_transaction_is_opened_once_and_committed_per_batch(make_transactional: Make, kafka: FakeKafka) -> None:
     transport = make_transactional()
+def test_what_came_after_its_transaction_was_spoilt_goes_out_with_the_next(
+    make_transactional: Make, kafka: FakeKafka
+) -> None:
+    kafka.answers["key-2"] = error("TOPIC_AUTHORIZATION_FAILED")
+    kafka.once["key-3"] = error("_STATE")
+    first, second, third = make_transactional(topic=MANY_TOPICS).call_batch(THREE)
+    assert first is third is None
+    assert isinstance(second, Failure)
+    assert kafka.produced[3:] == ["key-1", "key-3"]
+
+
     assert transport.call_batch(THREE) == [None] * 3
     assert transport.call_batch(THREE) == [None] * 3
     assert kafka.steps == ["init", "begin", "commit", "begin", "commit"]
