@@ -14,13 +14,16 @@ THREAD = "boxengine-kafka-farewell"
 
 
 def part_with(clients: list[Any], *, last: Callable[[Any], None] = lambda _client: None) -> None:
-    """Destroys clients in a thread of its own, which empties the list.
+    """Destroys clients in a thread of its own, if there is one to be had. It empties the list.
 
     Args:
         clients: the list holds the last references.
         last: called with each client before that.
     """
-    Thread(target=_destroy, args=(clients, last), name=THREAD, daemon=True).start()
+    try:
+        Thread(target=_destroy, args=(clients, last), name=THREAD, daemon=True).start()
+    except RuntimeError:  # the system has no thread
+        _destroy(clients, last)
 
 
 def _destroy(clients: list[Any], last: Callable[[Any], None]) -> None:

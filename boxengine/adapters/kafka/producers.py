@@ -23,7 +23,7 @@ from boxengine.adapters.kafka.messages import Message
 from boxengine.adapters.kafka.reasons import BREAKING, REFUSED_TOGETHER, Answer, answer, first_outage, no_broker
 from boxengine.adapters.kafka.receipts import Receipts
 from boxengine.adapters.kafka.sizes import TopicLimits
-from boxengine.errors import Unavailable
+from boxengine.errors import BoxError, Unavailable
 
 CONNECT = 10.0
 """Seconds for the first answer of a broker, before anything is handed over."""
@@ -67,8 +67,11 @@ class SharedProducer:
         return results
 
     def _send(self, messages: Sequence[Message]) -> list[Answer]:
-        with self._usable() as live:
-            return self._send_through(live, messages)
+        try:
+            with self._usable() as live:
+                return self._send_through(live, messages)
+        except Unavailable as outage:
+            return [outage] * len(messages)
 
     def _send_through(self, live: LiveProducer, messages: Sequence[Message]) -> list[Answer]:
         error = live.connect(messages[0].topic, self._connect)
@@ -101,17 +104,27 @@ class SharedProducer:
     def _usable(self) -> Iterator[LiveProducer]:
         broken: LiveProducer | None = None
         with ExitStack() as stack:
-            with self._lock:
-                if self._live is not None and self._live.broken is not None:
-                    broken, self._live = self._live, None
-                live = self._live = self._live or self._make()
-                stack.enter_context(live.used())
-            if broken is not None:
-                broken.retire()
+            try:
+                with self._lock:
+                    if self._live is not None and self._live.broken is not None:
+                        broken, self._live = self._live, None
+                    live = self._live = self._live or self._make()
+                    stack.enter_context(live.used())
+            finally:
+                if broken is not None:
+                    broken.retire()
             yield live
 
     def _make(self) -> LiveProducer:
-        return LiveProducer(self._config, self._client, missing=self._missing)
+        """Raises:
+        Unavailable: librdkafka makes none. It has taken the configuration before, so no item is to blame.
+        """
+        try:
+            return LiveProducer(self._config, self._client, missing=self._missing)
+        except (BoxError, RuntimeError) as error:
+            # Such as where the system has no more threads, or a file with certificates is gone.
+            reason = str(error).removeprefix("kafka: ")
+            raise Unavailable(f"kafka: no producer can be made: {reason}") from error
 
     def _retire(self, live: LiveProducer) -> None:
         with self._lock:
@@ -174,7 +187,10 @@ class SharedProducer:
     def _send_alone(self, message: Message) -> Answer:
         """Sends through a producer that carries nothing else: a refusal is then this message's own fault."""
         with self._alone:
-            live = self._lonely = self._lonely or self._make()
+            try:
+                live = self._lonely = self._lonely or self._make()
+            except Unavailable as outage:
+                return outage
             with live.used():
                 error = live.connect(message.topic, self._connect)
                 if error is not None:

@@ -35,7 +35,7 @@ from boxengine.adapters.kafka.reasons import (
 from boxengine.adapters.kafka.receipts import Receipts
 from boxengine.adapters.kafka.sizes import TopicLimits
 from boxengine.domain.outcome import Failure
-from boxengine.errors import Unavailable
+from boxengine.errors import BoxError, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Slot:
 
     def fence(self) -> None:
         """Ends the transaction that a predecessor left open; if that fails now, the first transaction tries again."""
-        with suppress(*self._client.raises):
+        with suppress(*self._client.raises, BoxError):
             self._ready()
         self._part_with_the_dropped()
 
@@ -105,6 +105,9 @@ class Slot:
             producer = self._ready()
         except self._client.raises as raised:
             return Ending({}, self._client.error_of(raised), begun=False)
+        except BoxError as error:
+            # librdkafka has taken the configuration before: the system has no more threads, or a file with certificates is gone.
+            return Ending({}, self._client.make_error("_FAIL", str(error)), begun=False)
         try:
             producer.begin_transaction()
             self._hand_over(producer, messages, receipts, deadline)
@@ -296,7 +299,10 @@ class TransactionalProducers:
             if self._fenced:
                 return
             self._fenced = True
-        Thread(target=self._fence, name="boxengine-kafka-fence", daemon=True).start()
+        try:
+            Thread(target=self._fence, name="boxengine-kafka-fence", daemon=True).start()
+        except RuntimeError:  # the system has no thread: the next transaction tries again
+            self._fenced = False
 
     def _fence(self) -> None:
         for slot in tuple(self._slots):

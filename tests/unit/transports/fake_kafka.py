@@ -121,6 +121,8 @@ class FakeKafka:
         """What ``flush`` raises; None: it waits for the reports."""
         self.away: KafkaError | None = None
         """Why no broker answers; None: they do."""
+        self.refusing: KafkaError | None = None
+        """Why no producer can be made; None: they can."""
         self.asked = 0
         """How often a producer asked whether a broker is there."""
         self.made: list[FakeProducer] = []
@@ -136,6 +138,8 @@ class FakeKafka:
         return self.limit
 
     def _make(self, config: Mapping[str, Any], logger: object) -> FakeProducer:
+        if self.refusing is not None:
+            raise KafkaException(self.refusing)
         producer = FakeProducer(config, self)
         if "bootstrap.servers" in config:
             self.made.append(producer)

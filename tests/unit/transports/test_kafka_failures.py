@@ -205,6 +205,28 @@ def test_an_error_that_breaks_the_producer_replaces_it_once(make: Make, kafka: F
     assert len(kafka.made) == 2
 
 
+@pytest.mark.parametrize("options", [{}, {"transactional": True, "transactional_id": "orders"}], ids=["plain", "tx"])
+def test_that_no_producer_can_be_made_costs_no_attempt(make: Make, kafka: FakeKafka, options: dict[str, Any]) -> None:
+    transport = make(**options)
+    kafka.refusing = error("_CRIT_SYS_RESOURCE")
+    results = transport.call_batch(THREE)
+    assert all(isinstance(result, Unavailable) and "fake _CRIT_SYS_RESOURCE" in str(result) for result in results)
+    kafka.refusing = None
+    assert transport.call_batch(THREE) == [None] * 3
+
+
+def test_a_large_message_for_which_no_producer_can_be_made_waits_and_the_one_before_it_is_delivered(
+    make: Make, kafka: FakeKafka
+) -> None:
+    kafka.limit = 10_000
+    transport = make()
+    assert transport.call_batch(THREE) == [None] * 3
+    kafka.refusing = error("_CRIT_SYS_RESOURCE")
+    first, second = transport.call_batch([make_item(4), make_item(5, payload=b"x" * 20_000)])
+    assert first is None
+    assert isinstance(second, Unavailable)
+
+
 def test_a_message_that_is_never_reported_is_given_up_and_taken_back(make: Make, kafka: FakeKafka) -> None:
     kafka.answers["key-2"] = error("_TIMED_OUT")
     first, second, third = make(delivery_timeout=0.05).call_batch(THREE)
@@ -317,6 +339,17 @@ def test_what_was_taken_back_with_a_spoilt_transaction_goes_out_in_its_place_aga
     assert kafka.produced[3:] == ["key-1", "key-2", "key-1"]
 
 
+def test_what_came_after_its_transaction_was_spoilt_goes_out_with_the_next(
+    make_transactional: Make, kafka: FakeKafka
+) -> None:
+    kafka.answers["key-2"] = error("TOPIC_AUTHORIZATION_FAILED")
+    kafka.once["key-3"] = error("_STATE")
+    first, second, third = make_transactional(topic=MANY_TOPICS).call_batch(THREE)
+    assert first is third is None
+    assert isinstance(second, Failure)
+    assert kafka.produced[3:] == ["key-1", "key-3"]
+
+
 def test_after_a_group_in_which_a_message_is_put_off_no_other_of_its_transaction_is_sent(
     make_transactional: Make, kafka: FakeKafka
 ) -> None:
@@ -339,17 +372,6 @@ def test_after_a_transaction_that_was_refused_whole_its_messages_go_out_in_their
 
 def test_a_transaction_is_opened_once_and_committed_per_batch(make_transactional: Make, kafka: FakeKafka) -> None:
     transport = make_transactional()
-def test_what_came_after_its_transaction_was_spoilt_goes_out_with_the_next(
-    make_transactional: Make, kafka: FakeKafka
-) -> None:
-    kafka.answers["key-2"] = error("TOPIC_AUTHORIZATION_FAILED")
-    kafka.once["key-3"] = error("_STATE")
-    first, second, third = make_transactional(topic=MANY_TOPICS).call_batch(THREE)
-    assert first is third is None
-    assert isinstance(second, Failure)
-    assert kafka.produced[3:] == ["key-1", "key-3"]
-
-
     assert transport.call_batch(THREE) == [None] * 3
     assert transport.call_batch(THREE) == [None] * 3
     assert kafka.steps == ["init", "begin", "commit", "begin", "commit"]
