@@ -124,12 +124,17 @@ class Drain:
     ) -> Report:
         errand = Errand(positions=chosen, rows=rows, until=until, term=self.holding, number=number, caution=caution)
         self.holding.reading(chosen)
+        began = self._clock.monotonic()
         try:
             report = self._work.run(errand)
-        except MemoryError:
-            self._sizing.ran_out(rows)
+        except BaseException as error:
+            if isinstance(error, MemoryError) or self._sizing.lasts_too_long(self._clock.monotonic() - began):
+                self._sizing.ran_out(rows)
             raise
-        self._sizing.fitted()
+        if report.claimed and self._sizing.lasts_too_long(self._clock.monotonic() - began):
+            self._sizing.ran_out(report.claimed)
+        else:
+            self._sizing.fitted()
         self._follow_up.batch(self.box, report)
         return report
 

@@ -42,7 +42,7 @@ class ProcessLimits:
     wait: timedelta = timedelta(seconds=1)
     """For a job (``brpop_delay``)."""
     cutoff: timedelta = timedelta(seconds=90)
-    """After which a thread stops between two items (``cutoff_timeout``)."""
+    """After which a thread stops between two items, and batches become smaller (``cutoff_timeout``)."""
     turn: timedelta = timedelta(seconds=1)
     """After which a thread whose buckets have more hands them back to the queue."""
     threads: int = 4
@@ -83,7 +83,8 @@ class Processor:
         self._observer = observer
         self._clock = clock
         self._limits = limits
-        self._sizings = {name: Sizing(work.box, rows=limits.rows) for name, work in works.items()}
+        longest = limits.cutoff.total_seconds()
+        self._sizings = {name: Sizing(work.box, rows=limits.rows, longest=longest) for name, work in works.items()}
         self._stopping = threading.Event()
         self._proof = Proof(queue)
         self._attended = Attended()

@@ -32,21 +32,23 @@ AT_ONCE = 0.005
 FEWEST = 4
 """Never narrow a batch below this many buckets."""
 REGAINED = 10
-"""Rows by which each batch grows again, after memory did not suffice for a larger one."""
+"""Rows by which each batch grows again, after memory or time did not suffice for a larger one."""
 
 
 class Sizing:
     """Sizes one box's batches. Shared by its threads, and kept from one hold to the next."""
 
-    def __init__(self, box: Box, *, rows: int = ROWS) -> None:
+    def __init__(self, box: Box, *, rows: int = ROWS, longest: float = float("inf")) -> None:
         """Args:
         rows: of a batch that is not large.
+        longest: seconds that a batch should take at most.
         """
         self._usual = rows
+        self._longest = longest
         self._most = rows * times_large(box)
         self._quick = False
         self._affordable = self._most
-        """Rows for which there was memory."""
+        """Rows for which there was memory, and time."""
 
     def usual(self) -> int:
         """Rows of a batch about which nothing is known yet."""
@@ -63,13 +65,21 @@ class Sizing:
         elif worth_sharing(report):
             self._quick = True  # a few quick rows say nothing about many
 
+    def lasts_too_long(self, seconds: float) -> bool:
+        """Whether batches that take so long must have fewer rows.
+
+        One that outlasts its transaction is recorded nowhere. It would be sent again and again.
+        """
+        return seconds > self._longest
+
     def fitted(self) -> None:
-        """A batch found memory enough."""
+        """A batch found memory and time enough."""
         self._affordable = min(self._affordable + REGAINED, self._most)
 
     def ran_out(self, rows: int) -> None:
-        """Memory did not suffice for a batch of so many rows."""
-        self._affordable = max(1, rows // 2)
+        """Memory or time did not suffice for a batch of so many rows."""
+        # Another thread may have learnt of fewer meanwhile.
+        self._affordable = max(1, min(self._affordable, rows // 2))
 
 
 def times_large(box: Box) -> int:

@@ -8,17 +8,23 @@ from typing import Any
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.failures import MemoryFailures
+from boxengine.adapters.memory.pauses import MemoryPauses
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.memory.store import MemoryStore
 from boxengine.domain.box import Box, BoxType
-from boxengine.domain.item import Item
+from boxengine.domain.item import Item, Status
 from boxengine.domain.job import Job
 from boxengine.engine.delivering.delivery import Delivery, Limits
 from boxengine.engine.delivering.holding import Holding
 from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.engine.delivering.pipeline import Middlewares, Pipeline, TransportSpec
+from boxengine.engine.delivering.processor import ProcessLimits, Processor
+from boxengine.engine.delivering.sizing import ROWS
 from boxengine.engine.delivering.work import Errand
 from boxengine.engine.observation import NullObserver, NullTracer
+from boxengine.engine.polling.pauses import PauseWatch
+from boxengine.engine.polling.schedule import Schedule
+from boxengine.engine.running.outages import Outages
 from tests.unit.engine.bench import usual
 
 TTL = timedelta(seconds=4)
@@ -40,6 +46,20 @@ def holding_of(queue: MemoryJobQueue, box: Box, *buckets: int) -> Holding:
     return Holding(hold, queue)
 
 
+def delivery_of(box: Box, store: MemoryStore, clock: ManualClock, transport: Any, **more: Any) -> Delivery:
+    return Delivery(
+        Pipeline(box=box, transports=(TransportSpec(name="to", build=lambda: transport),), retry_strategies=()),
+        middlewares=Middlewares(),
+        store=store,
+        memory=MemoryFailures(clock=clock),
+        observer=NullObserver(),
+        tracer=NullTracer(),
+        clock=clock,
+        error_tracker=lambda *_, **__: None,
+        **more,
+    )
+
+
 def test_payload_builders_slower_than_the_flush_interval_do_not_stop_the_batch() -> None:
     clock, recorder = ManualClock(), Recorder()
     store, queue = MemoryStore(clock), MemoryJobQueue(clock=clock)
@@ -50,17 +70,7 @@ def test_payload_builders_slower_than_the_flush_interval_do_not_stop_the_batch()
 
     box = Box(name="box", type=BoxType.OUTBOX, table="box", bucket_size=1, payload_builder=build)
     ids = [store.insert(box, event_key=1) for _ in range(3)]
-    delivery = Delivery(
-        Pipeline(box=box, transports=(TransportSpec(name="to", build=lambda: recorder),), retry_strategies=()),
-        middlewares=Middlewares(),
-        store=store,
-        memory=MemoryFailures(clock=clock),
-        observer=NullObserver(),
-        tracer=NullTracer(),
-        clock=clock,
-        error_tracker=lambda *_, **__: None,
-        limits=Limits(flush_after=2.0),
-    )
+    delivery = delivery_of(box, store, clock, recorder, limits=Limits(flush_after=2.0))
     delivery.run(Errand(positions={0: None}, rows=10, until=90.0, term=holding_of(queue, box, 0)))
     assert recorder.sent == ids
 
@@ -91,3 +101,38 @@ def test_a_hold_that_lost_nothing_is_renewed() -> None:
             clock.advance(TTL / 2)
             keeper.turn()
             assert holding.valid_until > clock.monotonic()
+
+
+def test_batches_that_outlast_their_transaction_become_smaller_until_they_are_recorded() -> None:
+    clock, longest = ManualClock(), timedelta(minutes=3)
+    store, queue = MemoryStore(clock), MemoryJobQueue(clock=clock)
+    calls: list[int] = []
+
+    class Slow:
+        def call_batch(self, items: Sequence[Item]) -> list[bool]:
+            calls.append(len(items))
+            clock.advance(timedelta(seconds=len(items)))
+            store.cut_idle(longest)
+            return [True] * len(items)
+
+    box = Box(name="box", type=BoxType.OUTBOX, table="box", bucket_size=1)
+    for number in range(ROWS):
+        store.insert(box, event_key=number)
+    processor = Processor(
+        {box.name: delivery_of(box, store, clock, Slow())},
+        queue=queue,
+        keeper=LeaseKeeper(queue, clock=clock, length=usual(TTL), longest=longest),
+        schedule=Schedule([box], partitions=1, clock=clock),
+        pauses=PauseWatch(MemoryPauses(), [box], clock=clock),
+        outages=Outages(observer=NullObserver(), error_tracker=lambda *_, **__: None, clock=clock),
+        observer=NullObserver(),
+        clock=clock,
+        limits=ProcessLimits(threads=1, wait=timedelta(0), cutoff=longest / 2),
+    )
+    for _ in range(20):
+        queue.push(box, [Job(0, 0, (1,))])
+        processor.turn()
+        clock.advance(2 * TTL)
+    assert {row.status for row in store.rows(box)} == {Status.DELIVERED}
+    lost = [size for size in calls if size > longest.total_seconds()]
+    assert lost == [ROWS, ROWS // 2]

@@ -50,6 +50,13 @@ def test_a_single_row_is_tried_however_often_memory_ran_out() -> None:
     assert sizing.cut() == 1
 
 
+def test_a_batch_that_ends_late_does_not_undo_what_was_learnt_from_a_smaller_one() -> None:
+    sizing = Sizing(make_box(), rows=200)
+    sizing.ran_out(100)
+    sizing.ran_out(200)
+    assert sizing.cut() == 50
+
+
 def batch(*, come_to: int, exhausted: int = 0, claimed: int = WORTH_SHARING) -> Report:
     """One that has come to so many buckets, the first of which it has exhausted."""
     return Report(claimed, positions=dict.fromkeys(range(come_to)), exhausted=frozenset(range(exhausted)))
