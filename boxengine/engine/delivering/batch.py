@@ -162,7 +162,7 @@ class Batches:
         if sent.failed:
             failed += parts.recording.attempts(sent.failed, now=parts.clock.now())
         settlement = Settlement(list(sent.delivered), list(admitted.discarded), failed)
-        passed = self._passed(claim, admitted, settlement, sending) if course.passing else ()
+        passed = self._passed(claim, admitted, settlement, sending, sent) if course.passing else ()
         return Handled(settlement, sent, seconds, admitted.recalled, sent.kept_back, passed)
 
     def _sending(self, claim: Claim, course: Course, admitted: Admitted) -> Sending:
@@ -190,9 +190,13 @@ class Batches:
                 sending.hold_back_keys(claim.waiting_keys(free, course.behind))
         return sending
 
-    def _passed(self, claim: Claim, admitted: Admitted, settlement: Settlement, sending: Sending) -> Sequence[Passed]:
+    def _passed(
+        self, claim: Claim, admitted: Admitted, settlement: Settlement, sending: Sending, sent: Sent
+    ) -> Sequence[Passed]:
         """Of each bucket the first items, as far as they have outcomes, or wait for receivers that are away. They step aside."""
         settled, to_be_sent = set(settlement.ids), {item.id for item in admitted.items}
+        # For lack of time, or for a receiver whose circuit is not open: the next batch is to send them.
+        put_off = {item.id for item in sent.waiting}.difference(item.id for item in sent.kept_back)
         unordered = self._box.strict_order is StrictOrder.NONE
 
         def judge(item: Item) -> Passed | None:
@@ -200,7 +204,8 @@ class Batches:
                 return Passed(item, ())
             waits_for = sending.refusing(item)
             skipped = unordered and item.id not in to_be_sent  # by a strategy, or it rests
-            return Passed(item, waits_for) if waits_for or skipped or sending.stops(item) else None
+            follows = sending.stops(item) and item.id not in put_off
+            return Passed(item, waits_for) if waits_for or skipped or follows else None
 
         passed = in_front(claim.items, judge)
         settlement.aside = [item.id for item, _ in passed if item.id not in settled]

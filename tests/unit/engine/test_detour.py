@@ -11,6 +11,7 @@ import pytest
 from boxengine.adapters.memory.log.store import MemoryLogStore
 from boxengine.domain.box import Backoff, CircuitPolicy, Storage, StrictOrder
 from boxengine.domain.item import Item, Status
+from boxengine.engine.answers import WITHHELD
 from boxengine.engine.delivering.delivery import Delivery
 from boxengine.engine.delivering.detour import ANEW
 from boxengine.errors import Unavailable
@@ -203,6 +204,18 @@ def test_a_retried_item_for_which_the_time_did_not_suffice_is_not_passed(storage
     assert shop.news.ids == ids[:1]
     shop.drain()
     assert shop.news.ids == ids
+
+
+def test_an_item_for_which_a_transport_had_no_time_is_sent_by_the_next_batch_and_not_passed(
+    storage: Storage, order: StrictOrder
+) -> None:
+    shop = Shop(storage, order, retry_after=HOUR)
+    for number in range(6):
+        shop.write(f"news {number}", "news", bucket=0)
+    news = shop.news
+    news.answer = lambda item: None if item.id == news.calls[-1][0] else WITHHELD
+    shop.drain()
+    assert shop.pending() == 1
 
 
 def test_items_that_were_passed_go_out_once_their_receiver_is_back_though_another_is_still_away(
