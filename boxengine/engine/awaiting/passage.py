@@ -24,14 +24,15 @@ class AsyncPassage(Passage):
                 raise
             self._note(error)
         finally:
-            self.over = True
+            self._end()
 
     async def enter_async(self, depth: int) -> Any:
         """See ``enter``."""
         try:
             if depth == len(self._middlewares):
-                self.arrived = True
+                self.arrived = self._under_way = True
                 said = self.answer = await self._innermost(*self._subject)
+                self._under_way = False
             else:
                 self._reached = depth + 1
                 said = await self._middlewares[depth](*self._subject, _AsyncCallNext(self, depth + 1))

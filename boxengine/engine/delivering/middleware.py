@@ -33,6 +33,7 @@ class Passage:
         "_middlewares",
         "_reached",
         "_subject",
+        "_under_way",
         "answer",
         "arrived",
         "over",
@@ -49,6 +50,8 @@ class Passage:
         """How many of the middlewares have been called."""
         self._culprit = 0
         """Which of them refused, where one did."""
+        self._under_way = False
+        """Whether the innermost call has begun and not returned."""
         self.arrived = False
         """Whether the innermost call was made."""
         self.answer: Any = None
@@ -66,7 +69,7 @@ class Passage:
                 raise
             self._note(error)
         finally:
-            self.over = True
+            self._end()
 
     def value(self) -> Any:
         """What the innermost call returned.
@@ -100,8 +103,9 @@ class Passage:
         """Calls the middleware of that depth, or the innermost call; what its caller sees as the result."""
         try:
             if depth == len(self._middlewares):
-                self.arrived = True
+                self.arrived = self._under_way = True
                 said = self.answer = self._innermost(*self._subject)
+                self._under_way = False
             else:
                 self._reached = depth + 1
                 said = self._middlewares[depth](*self._subject, _call_next(self, depth + 1))
@@ -121,6 +125,12 @@ class Passage:
                 self._culprit = depth
             self._note(refusal(said, awaited=self.awaited))
         return self.answer if self.problem is None or isinstance(self.problem, BaseException) else self.problem
+
+    def _end(self) -> None:
+        self.over = True
+        if self._under_way and self.problem is None:
+            # A middleware has called it in a thread or task of its own, and has not waited. Nobody knows its answer.
+            self._note(BoxError("a middleware returned before its call_next() did: wait for it, or return a Failure"))
 
     def _note(self, problem: object) -> None:
         if self.problem is None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from threading import Event
 from typing import Any
 
 import pytest
@@ -242,6 +244,27 @@ def test_what_the_transport_said_stands_over_what_a_middleware_makes_of_it() -> 
     (row_id,) = bench.insert(1)
     bench.deliver(spec(Single(gone)), middlewares=Middlewares(item_process=(wraps,)))
     assert (bench.row(row_id).status, bench.row(row_id).errors_count) == (Status.PENDING, 0)
+
+
+def test_an_item_is_not_delivered_if_its_middleware_does_not_wait_for_the_transport() -> None:
+    begun, may_end = Event(), Event()
+
+    def takes_long(_item: Item) -> None:
+        begun.set()
+        may_end.wait(10)
+
+    def goes_on_without(_item: Item, call_next: CallNext) -> None:
+        thread.submit(call_next)  # as with a time limit whose end is only logged
+        begun.wait(10)
+
+    bench = Bench()
+    (row_id,) = bench.insert(1)
+    with ThreadPoolExecutor(1) as thread:
+        bench.deliver(spec(Single(takes_long)), middlewares=Middlewares(item_process=(goes_on_without,)))
+        may_end.set()
+    row = bench.row(row_id)
+    assert row.status == Status.FAILED
+    assert "a middleware returned before its call_next() did" in row.error_log
 
 
 def test_an_item_whose_middleware_does_not_call_on_stays_pending_with_its_followers_and_is_told_once() -> None:

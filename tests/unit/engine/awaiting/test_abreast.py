@@ -90,6 +90,22 @@ def test_no_more_items_are_on_their_way_than_the_box_allows(loop: EventLoop) -> 
     assert statuses(bench) == [Status.DELIVERED] * 50
 
 
+def test_an_item_is_not_delivered_if_its_middleware_does_not_wait_for_the_transport(bench: AsyncBench) -> None:
+    begun, left = asyncio.Event(), []
+
+    async def takes_for_ever(_item: Item) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def goes_on_without(_item: Item, call_next: CallNext) -> None:
+        left.append(asyncio.create_task(call_next()))
+        await begun.wait()
+
+    bench.insert(1)
+    bench.deliver(spec(Async(takes_for_ever)), middlewares=around(goes_on_without))
+    assert statuses(bench) == [Status.FAILED]
+
+
 def test_items_of_one_key_go_one_after_the_other_through_all_of_it(bench: AsyncBench) -> None:
     seen: dict[str, list[tuple[str, int]]] = defaultdict(list)
 
