@@ -43,6 +43,12 @@ class AsyncPassage(Passage):
             raise
         return self._heard(said, depth)
 
+    def _note(self, problem: object) -> None:
+        if isinstance(self.problem, asyncio.CancelledError) and isinstance(problem, Exception):
+            # Such as the TimeoutError of a middleware that has cancelled the call.
+            self.problem = None
+        super()._note(problem)
+
 
 class _AsyncCallNext:
     """Goes on once; later and concurrent calls get the first answer."""

@@ -106,6 +106,19 @@ def test_an_item_is_not_delivered_if_its_middleware_does_not_wait_for_the_transp
     assert statuses(bench) == [Status.FAILED]
 
 
+def test_a_time_limit_of_a_middleware_is_told_and_not_the_cancellation_that_it_led_to(bench: AsyncBench) -> None:
+    async def takes_for_ever(_item: Item) -> None:
+        await asyncio.Event().wait()
+
+    async def limited(_item: Item, call_next: CallNext) -> None:
+        async with asyncio.timeout(0.01):
+            await call_next()
+
+    (row_id,) = bench.insert(1)
+    bench.deliver(spec(Async(takes_for_ever)), middlewares=around(limited))
+    assert "TimeoutError" in bench.row(row_id).error_log.splitlines()[0]
+
+
 def test_items_of_one_key_go_one_after_the_other_through_all_of_it(bench: AsyncBench) -> None:
     seen: dict[str, list[tuple[str, int]]] = defaultdict(list)
 
