@@ -45,7 +45,7 @@ class Payload(Generic[T]):
         Args:
             name: for messages, such as ``avro Order``.
             encode: makes bytes of a value; whatever it raises is an ``InvalidItem`` for the caller.
-            decode: makes a value of bytes; whatever it raises fails that item.
+            decode: makes a value of bytes; whatever it raises fails that item, except for ``Unavailable``.
             content_type: media type of the bytes.
             schema: makes the JSON Schema of the bytes, where they are JSON.
         """

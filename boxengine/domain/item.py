@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from boxengine.domain.box import Box, BoxType
-from boxengine.errors import Undecodable
+from boxengine.errors import Unavailable, Undecodable
 
 ONLY_TO = "replay_to"
 """The option that names the one transport that a replay is for."""
@@ -131,6 +131,7 @@ class Item(NamedTuple):
 
         Raises:
             Undecodable: the codec cannot read the payload, or the box has no codec. If nobody catches it, the item fails.
+            Unavailable: the codec says so of something that it needs. If nobody catches it, the item waits.
         """
         codec = self.box.codec
         if codec is None:
@@ -142,6 +143,8 @@ class Item(NamedTuple):
             return None
         try:
             return codec.decode(self.payload)
+        except Unavailable:
+            raise  # such as of a schema registry: no item is to blame
         except Exception as error:  # a codec is library or user code
             reason = " ".join(str(error).split()) or type(error).__name__
             raise Undecodable(f"the payload cannot be decoded as {codec.name}: {reason:.500}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ from boxengine import Failure, Item, Payload
 from boxengine.domain.box import Box, BoxType
 from boxengine.engine.delivering.pipeline import TransportSpec
 from boxengine.engine.delivering.transports import Carrier
-from boxengine.errors import BoxError, Undecodable
+from boxengine.errors import BoxError, Unavailable, Undecodable
 from boxengine.ports import Claim
 from boxengine.testing import make_item
 
@@ -90,6 +91,18 @@ def test_an_item_that_cannot_be_read_never_reaches_the_transport() -> None:
     with pytest.raises(Undecodable, match="the payload cannot be decoded as json: Expecting property name"):
         carrier(transport).single()(item, item.payload)
     assert transport.got == []
+
+
+def test_an_outage_of_what_the_codec_needs_is_no_fault_of_the_item() -> None:
+    def away(_payload: bytes) -> Any:
+        raise Unavailable("the schema registry does not answer")
+
+    box = replace(BOX, codec=Payload("avro Order", encode=bytes, decode=away))
+    item = make_item(box=box, payload=b"1")
+    with pytest.raises(Unavailable, match="the schema registry"):
+        carrier(Single(), box=box).single()(item, item.payload)
+    with pytest.raises(Unavailable, match="the schema registry"):
+        carrier(Batch(), box=box).send_batch([item], CLAIM)
 
 
 def test_a_batch_comes_with_its_values_and_the_session() -> None:
