@@ -9,7 +9,7 @@ from copy import copy
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
-from threading import Lock
+from threading import Lock, Semaphore
 from typing import Any, NamedTuple
 
 from boxengine.adapters.cloudevents import STRUCTURED_TYPE, CloudEvents, Format, demand_format
@@ -123,6 +123,8 @@ class HttpTransport(Withholding):
         self._breaks_alone = BREAKS_ALONE
         self._lock = Lock()
         self._threads = _Threads(concurrency)
+        self._places = Semaphore(concurrency)
+        """For requests: threads of the engine send, too, single items and batches of one key."""
         self._behind = False
         """Whether another transport has the items already."""
 
@@ -140,23 +142,8 @@ class HttpTransport(Withholding):
         yield "serializer", partial(loaded_serializer, arguments.get("serializer", "json"))
 
     def __call__(self, item: Item, payload: Any) -> Result:
-        left = self._pause.left()
-        host = self._endpoint.host
-        if left > 0:
-            reason = f"http: {host} asked to be left alone for another {left:.0f} s (Retry-After)"
-            return Unavailable(reason, retry_after=left)
-        try:
-            body, headers = self._request(item, payload)
-            answer = self._endpoint.send(body, headers)
-        except (NotConnected, AddressRefused) as error:
-            return Unavailable(f"http: nothing was sent to {host}: {error}")
-        except BrokenOff as error:
-            return self._broken(item, f"http: no answer from {host}; whether it got the request is unknown: {error}")
-        except NotInTime as error:
-            return Failure(f"http: no answer from {host}; whether it got the request is unknown: {error}")
-        except (TypeError, ValueError) as error:
-            return Failure(f"http: the request could not be built: {text_of(error)}")
-        return self._judged(item, answer)
+        with self._places:
+            return self._sent(item, payload)
 
     def call_batch(self, items: Sequence[Item]) -> list[Result]:
         results: list[Result] = [WITHHELD] * len(items)
@@ -190,6 +177,25 @@ class HttpTransport(Withholding):
         """Waits for requests under way and closes connections; a later delivery opens new ones."""
         self._threads.close()
         self._endpoint.close()
+
+    def _sent(self, item: Item, payload: Any) -> Result:
+        left = self._pause.left()
+        host = self._endpoint.host
+        if left > 0:
+            reason = f"http: {host} asked to be left alone for another {left:.0f} s (Retry-After)"
+            return Unavailable(reason, retry_after=left)
+        try:
+            body, headers = self._request(item, payload)
+            answer = self._endpoint.send(body, headers)
+        except (NotConnected, AddressRefused) as error:
+            return Unavailable(f"http: nothing was sent to {host}: {error}")
+        except BrokenOff as error:
+            return self._broken(item, f"http: no answer from {host}; whether it got the request is unknown: {error}")
+        except NotInTime as error:
+            return Failure(f"http: no answer from {host}; whether it got the request is unknown: {error}")
+        except (TypeError, ValueError) as error:
+            return Failure(f"http: the request could not be built: {text_of(error)}")
+        return self._judged(item, answer)
 
     def _safely(self, item: Item) -> Result:
         try:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import date, timedelta
 from threading import Barrier, Event, Thread
@@ -14,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from boxengine.adapters.http.endpoint import ADDRESSES
 from boxengine.adapters.http import endpoint
+from boxengine.adapters.http.endpoint import ADDRESSES
 from boxengine.adapters.http.guard import Guard
 from boxengine.adapters.http.pause import Pause
 from boxengine.adapters.http.signature import Signer
@@ -166,6 +167,36 @@ def test_a_batch_is_sent_concurrently(make: Make, hook: Receiver) -> None:
 
     hook.reply = reply
     assert make(concurrency=4).call_batch([make_item(number) for number in range(1, 9)]) == [None] * 8
+
+
+@pytest.mark.parametrize("way", ["item by item", "in batches of one key"])
+def test_the_threads_of_the_engine_together_make_no_more_requests_at_once_than_configured(
+    make: Make, hook: Receiver, way: str
+) -> None:
+    at_once = [0]
+    most = [0]
+
+    def reply(_request: Request) -> Reply:
+        with hook.lock:
+            at_once[0] += 1
+            most[0] = max(most[0], at_once[0])
+        Event().wait(0.02)
+        with hook.lock:
+            at_once[0] -= 1
+        return 200, {}, b""
+
+    hook.reply = reply
+    transport, together = make(concurrency=1), Barrier(4)
+
+    def send(number: int) -> None:
+        together.wait(10)
+        item = make_item(number)
+        results = [transport(item, item.payload)] if way == "item by item" else transport.call_batch([item])
+        assert results == [None]
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(send, range(1, 5)))
+    assert most == [1]
 
 
 AFTER_THE_MAIN_THREAD = """
@@ -459,6 +490,22 @@ def test_a_kept_connection_that_the_receiver_closes_meanwhile_costs_nothing(make
     assert bodies == [b"1", b"2", b"3", b"4", b"5"]
 
 
+def test_a_connection_that_was_idle_for_long_is_not_used_again(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is between may have forgotten it, and drop what comes over it without a word."""
+    monkeypatch.setattr(endpoint, "REUSED_WITHIN", 0.0)
+
+    def answer_once(connection: socket.socket) -> None:
+        connection.recv(65_536)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        while connection.recv(65_536):
+            pass
+
+    with raw_receiver(answer_once) as port:
+        transport = make(url=f"http://127.0.0.1:{port}/", timeout=2.0)
+        assert [transport(make_item(number), b"") for number in (1, 2)] == [None, None]
+        transport.close()
+
+
 def test_a_receiver_that_ends_in_the_middle_of_a_request_may_have_it_on_a_kept_connection_too(make: Make) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         transport = make(url=f"http://127.0.0.1:{listener.getsockname()[1]}/")
@@ -490,22 +537,6 @@ def goes_away(request: Request) -> Reply:
 def test_an_item_in_whose_middle_the_receiver_goes_away_fails_the_third_time_if_others_get_answers_meanwhile(
     make: Make, hook: Receiver, number: int
 ) -> None:
-def test_a_connection_that_was_idle_for_long_is_not_used_again(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is between may have forgotten it, and drop what comes over it without a word."""
-    monkeypatch.setattr(endpoint, "REUSED_WITHIN", 0.0)
-
-    def answer_once(connection: socket.socket) -> None:
-        connection.recv(65_536)
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-        while connection.recv(65_536):
-            pass
-
-    with raw_receiver(answer_once) as port:
-        transport = make(url=f"http://127.0.0.1:{port}/", timeout=2.0)
-        assert [transport(make_item(number), b"") for number in (1, 2)] == [None, None]
-        transport.close()
-
-
     hook.reply = goes_away
     transport, crashing = make(), make_item(number)
     results = []
