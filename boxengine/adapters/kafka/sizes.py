@@ -55,6 +55,8 @@ class TopicLimits:
         self._own = int(config.get("message.max.bytes", LARGEST_BY_DEFAULT))
         self._lock = Lock()
         self._topics: dict[str, _Topic] = {}
+        self._silent_until = 0.0
+        """Until when the brokers are asked about no topic, because an answer did not come."""
 
     def runs(self, messages: Sequence[Message]) -> Iterator[Run]:
         """The messages in their order, cut where one may be too large."""
@@ -84,7 +86,8 @@ class TopicLimits:
             known = self._topics.setdefault(topic, _Topic())
         # Only those that need this topic wait for the broker.
         with known.lock:
-            if known.until is None or time.monotonic() >= known.until:
+            now = time.monotonic()
+            if now >= max(self._silent_until, known.until or 0.0):
                 known.limit = self._asked(self._client.admin, topic)
                 known.until = time.monotonic() + REMEMBERED
             return known.limit
@@ -92,9 +95,17 @@ class TopicLimits:
     def _asked(self, admin: Any, topic: str) -> int | None:
         try:
             limit: int = admin(self._config, topic, ANSWER)
-        except Exception:  # it is a courtesy: who may not ask finds out by sending
+        except Exception as error:  # it is a courtesy: who may not ask finds out by sending
+            if not self._is_refusal(error):
+                # A batch may have hundreds of topics, and would wait as often.
+                self._silent_until = time.monotonic() + REMEMBERED
             return None
         return limit
+
+    def _is_refusal(self, error: Exception) -> bool:
+        """Whether a broker has answered."""
+        cause = error.args[0] if isinstance(error, self._client.exception) else None
+        return isinstance(cause, self._client.error) and cause.code() > 0
 
 
 def size_of(message: Message) -> int:

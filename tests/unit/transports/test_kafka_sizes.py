@@ -8,10 +8,12 @@ from threading import Event
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from boxengine.adapters.kafka.client import Client
 from boxengine.adapters.kafka.messages import Message
 from boxengine.adapters.kafka.sizes import ASKED_FROM, TopicLimits
+from tests.unit.transports.fake_kafka import error
 
 PATIENCE = 10.0
 """Seconds; reached only by a failing test."""
@@ -67,3 +69,20 @@ def test_a_topic_is_asked_about_once_by_all_threads(broker: Broker) -> None:
         broker.may_answer.set()
         assert first.result(PATIENCE) == second.result(PATIENCE)
     assert broker.asked == ["slow"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "asked"),
+    [("_TIMED_OUT", ["0"]), ("_TRANSPORT", ["0"]), ("TOPIC_AUTHORIZATION_FAILED", ["0", "1", "2"])],
+)
+def test_brokers_that_do_not_answer_about_one_topic_are_not_asked_about_the_next(answer: str, asked: list[str]) -> None:
+    """Each question takes seconds there, and a batch may have hundreds of topics."""
+    questions: list[str] = []
+
+    def admin(_config: Mapping[str, Any], topic: str, _within: float) -> int:
+        questions.append(topic)
+        raise KafkaException(error(answer))
+
+    limits = TopicLimits({}, Client(producer=None, error=KafkaError, exception=KafkaException, admin=admin))
+    [run] = limits.runs([message(str(number)) for number in range(3)])
+    assert (len(run.messages), questions) == (3, asked)
