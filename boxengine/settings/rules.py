@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 
 from boxengine.domain import partitioning, retry
 from boxengine.domain.box import Storage, StrictOrder
 from boxengine.errors import Problem
 from boxengine.settings import drivers, job_rules, source_rules, subscription_rules
+from boxengine.settings.arguments import Misconfigured, parsed
 from boxengine.settings.boxes import BoxSettings
 from boxengine.settings.diagnosis import Finding
 from boxengine.settings.durations import format_iso
 from boxengine.settings.names import BOX_NAME, underscore
 from boxengine.settings.origin import Path, dotted
 from boxengine.settings.schema import ConsoleSettings, DatabaseSettings, RedisSettings, Settings
+from boxengine.settings.transport_names import KAFKA, short_name
+from boxengine.settings.values.times import Seconds
 
 SHORTEST_PARTITION = timedelta(hours=1)
 MOST_PARTITIONS = 50
@@ -25,6 +29,9 @@ _UNDER_SENTINEL = {
     **dict.fromkeys(("sentinel_username", "sentinel_password"), ""),
 }
 """Keys of ``redis`` that nothing reads without Sentinels, each with what to do instead."""
+
+_LIMITS = {"http": ("timeout",), "redis_stream": ("timeout",), KAFKA: ("timeout", "delivery_timeout")}
+"""By built-in transport, the arguments that say how long a call may take."""
 
 Rules = Callable[[Settings], list[Finding]]
 """Which contradictions are looked for."""
@@ -74,6 +81,7 @@ def notices(settings: Settings) -> list[Problem]:
             found.append(((*path, "max_retries"), message))
         if not box.transports:
             found.append(((*path, "transports"), "there are none: every item of this box will fail"))
+        found += _limits_that_come_too_late((*path, "transports"), box, settings.processor.general_timeout)
     for name, job_box in settings.job_items.items():
         if not job_box.tasks:
             found.append((("job_items", name, "tasks"), "there are none: no job can be created in this box"))
@@ -81,6 +89,19 @@ def notices(settings: Settings) -> list[Problem]:
         *drivers.drivers_of_applications(settings),
         *(Problem(settings.origin.file(path), dotted(path), message) for path, message in found),
     ]
+
+
+def _limits_that_come_too_late(path: Path, box: BoxSettings, batch: timedelta) -> Iterator[tuple[Path, str]]:
+    for key, transport in box.transports.items():
+        for argument in _LIMITS.get(short_name(transport.class_name), ()):
+            with suppress(Misconfigured):  # which is reported elsewhere
+                longest = parsed(argument, transport.arguments.get(argument, 0), Seconds)
+                if longest >= batch:
+                    message = (
+                        f"{_seconds(longest)} is not less than processor.general_timeout ({_seconds(batch)}): a batch that "
+                        "takes so long is not recorded, and its items are sent again and again"
+                    )
+                    yield (*path, int(key) if key.isdecimal() else key, argument), message
 
 
 def _doubtful_console(console: ConsoleSettings) -> Iterator[tuple[Path, str]]:

@@ -151,6 +151,11 @@ def test_what_only_sentinel_has_is_to_be_written_into_the_url(folder: Folder) ->
         ("{partition_size: 2, transports: {log: }}", "outbox_items.a_item.partition_size"),
         ("{strict_order: true, max_retries: 3, transports: {log: }}", "outbox_items.a_item.max_retries"),
         ("{}", "outbox_items.a_item.transports"),
+        ("{transports: {http: {url: http://h, timeout: 180}}}", "outbox_items.a_item.transports.http.timeout"),
+        (
+            "{transports: [{class: kafka, topic: t, delivery_timeout: 200}]}",
+            "outbox_items.a_item.transports[0].delivery_timeout",
+        ),
     ],
 )
 def test_what_is_probably_not_meant_is_a_notice_and_no_error(folder: Folder, box: str, path: str) -> None:
