@@ -74,6 +74,8 @@ class FakePika:
         self.published: list[tuple[Any, ...]] = []
         self.connections = 0
         self.error: Exception | None = None
+        self.lost: Exception | None = None
+        """Why the connection that was kept is closed; None: it is open."""
         self.closed = False
         self.is_open = True
         self.confirming = False
@@ -96,7 +98,12 @@ class FakePika:
 
     def connect(self, _parameters: str) -> FakePika:
         self.connections += 1
+        self.lost = None
         return self
+
+    def process_data_events(self) -> None:
+        if self.lost is not None:
+            raise self.lost
 
     def channel(self) -> FakePika:
         return self
@@ -142,6 +149,17 @@ def test_rabbitmq_tells_a_refused_message_from_a_broker_that_is_away_and_connect
     assert pika.connections == 2
 
 
+def test_rabbitmq_puts_nothing_off_for_an_idle_connection_that_the_broker_has_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pika = FakePika(monkeypatch)
+    transport = load("shop/rabbitmq.py").RabbitMQ(url="amqp://host", exchange="orders")
+    assert transport(make_item(1), b"") is None
+    pika.lost = pika.exceptions.AMQPConnectionError("no heartbeats")
+    assert transport(make_item(2), b"") is None
+    assert (pika.connections, len(pika.published)) == (2, 2)
+
+
 # ── NATS ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -150,58 +168,78 @@ class FakeNats:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.published: list[tuple[str, bytes, dict[str, str]]] = []
-        self.refused: set[bytes] = set()
+        self.error: Exception | None = None
+        """What becomes of a message."""
         self.away = False
+        self.connections = 0
+        self.is_closed = False
         self.drained = False
         install(monkeypatch, "nats", connect=self.connect)
-        self.errors = install(monkeypatch, "nats.errors", Error=type("Error", (Exception,), {}))
+        error = type("Error", (Exception,), {})
+        self.errors = install(
+            monkeypatch, "nats.errors", Error=error, MaxPayloadError=type("MaxPayloadError", (error,), {})
+        )
+        install(monkeypatch, "nats.js")
+        self.js_errors = install(monkeypatch, "nats.js.errors", BadRequestError=type("BadRequestError", (error,), {}))
 
-    async def connect(self, _servers: str, *, allow_reconnect: bool) -> FakeNats:
+    async def connect(self, _servers: str) -> FakeNats:
         if self.away:
             raise self.errors.Error("no servers available")
+        self.connections += 1
+        self.is_closed = False
         return self
 
     def jetstream(self) -> FakeNats:
         return self
 
-    async def publish_async(self, subject: str, payload: bytes, *, headers: dict[str, str]) -> asyncio.Future[bool]:
+    async def publish(self, subject: str, payload: bytes, *, timeout: float, headers: dict[str, str]) -> object:
+        assert timeout
+        if self.error is not None:
+            raise self.error
         self.published.append((subject, payload, headers))
-        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        if payload in self.refused:
-            answer.set_exception(self.errors.Error("maximum bytes exceeded"))
-        else:
-            answer.set_result(True)
-        return answer
+        return object()
 
     async def drain(self) -> None:
         self.drained = True
 
 
-def test_jetstream_publishes_in_order_and_each_item_has_its_own_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jetstream_publishes_with_the_uuid_as_message_id_over_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     nats = FakeNats(monkeypatch)
     transport = load("shop/jetstream.py").JetStream(servers="nats://host", subject="orders")
-    carrier = carried(transport)
     items = [make_item(number) for number in (1, 2, 3)]
-    nats.refused = {items[1].payload}
-    first, second, third = transport.call_batch(items)
-    assert first is third is True
-    assert isinstance(second, Failure)
+
+    async def send() -> list[Any]:
+        return await asyncio.gather(*(transport(item, item.payload) for item in items))
+
+    assert asyncio.run(send()) == [None] * 3
     assert [(payload, headers["Nats-Msg-Id"]) for _, payload, headers in nats.published] == [
         (item.payload, item.uuid) for item in items
     ]
-    carrier.close()
-    assert nats.drained
+    asyncio.run(transport.aclose())
+    assert (nats.connections, nats.drained) == (1, True)
 
 
-def test_jetstream_without_a_server_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jetstream_tells_a_refused_message_from_a_server_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     nats = FakeNats(monkeypatch)
-    nats.away = True
     transport = load("shop/jetstream.py").JetStream(servers="nats://host", subject="orders")
+
+    def send() -> Any:
+        return asyncio.run(transport(make_item(), b""))
+
+    nats.away = True
     with pytest.raises(Unavailable, match="no servers available"):
-        transport.call_batch([make_item()])
+        send()
     nats.away = False
-    assert transport.call_batch([make_item()]) == [True]
-    transport.close()
+    for refusal in (nats.errors.MaxPayloadError("too large"), nats.js_errors.BadRequestError("too large")):
+        nats.error = refusal
+        assert send() == Failure(f"NATS refused the message: {refusal!r}")
+    for outage in (nats.errors.Error("no response from stream"), TimeoutError("no acknowledgement")):
+        nats.error = outage
+        with pytest.raises(Unavailable, match=str(outage)):
+            send()
+    nats.error, nats.is_closed = None, True
+    assert send() is None
+    assert nats.connections == 2
 
 
 # ── SQS ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -215,19 +253,22 @@ class FakeSqs:
         self.calls = 0
         self.away_at = 0
         self.refused: set[str] = set()
+        self.throttled: set[str] = set()
         install(monkeypatch, "boto3", client=lambda _service: self)
         install(monkeypatch, "botocore")
-        self.gone = type("EndpointConnectionError", (Exception,), {})
-        install(monkeypatch, "botocore.exceptions", EndpointConnectionError=self.gone)
+        self.gone = type("ConnectionError", (Exception,), {})
+        silent = type("HTTPClientError", (Exception,), {})
+        install(monkeypatch, "botocore.exceptions", ConnectionError=self.gone, HTTPClientError=silent)
 
     def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803 - boto3's names
         self.calls += 1
         if self.calls == self.away_at:
             raise self.gone("no endpoint")
         assert len(Entries) <= 10
-        failed = [entry for entry in Entries if entry["MessageGroupId"] in self.refused]
+        failed = [entry for entry in Entries if entry["MessageGroupId"] in self.refused | self.throttled]
         self.sent += [entry for entry in Entries if entry not in failed]
-        return {"Failed": [{"Id": entry["Id"], "Code": "Throttled", "SenderFault": False} for entry in failed]}
+        said = [(entry["Id"], entry["MessageGroupId"] in self.refused) for entry in failed]
+        return {"Failed": [{"Id": place, "Code": "Sorry", "SenderFault": ours} for place, ours in said]}
 
 
 def test_sqs_sends_ten_at_a_time_and_each_item_has_its_own_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,8 +279,17 @@ def test_sqs_sends_ten_at_a_time_and_each_item_has_its_own_answer(monkeypatch: p
     items = [make_item(number) for number in range(1, 26)]
     results = transport.call_batch(items)
     assert [index for index, result in enumerate(results) if result is not True] == [11]
-    assert results[11] == Failure("SQS: Throttled: None")
+    assert results[11] == Failure("SQS: Sorry: None")
     assert [entry["MessageDeduplicationId"] for entry in sqs.sent] == [item.uuid for item in items if item.id != 12]
+
+
+def test_sqs_that_throttles_gets_nothing_more_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    sqs = FakeSqs(monkeypatch)
+    sqs.throttled = {"key-14"}
+    results = load("shop/sqs.py").Sqs(queue_url="q").call_batch([make_item(number) for number in range(1, 26)])
+    assert results[:10] == [True] * 10
+    assert {type(result) for result in results[10:]} == {Unavailable}
+    assert (len(results), sqs.calls) == (25, 2)
 
 
 def test_sqs_that_goes_away_in_mid_batch_leaves_the_rest_unsent(monkeypatch: pytest.MonkeyPatch) -> None:
