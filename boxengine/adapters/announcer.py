@@ -154,8 +154,9 @@ class TaskAnnouncer:
         here.waiting = _joined(here.waiting, signals)
         loop = asyncio.get_running_loop()
         if here.task is None or here.task.done() or here.task.get_loop() is not loop:
-            # In a context of its own: what it does is no part of the request that happened to commit.
-            here.task = loop.create_task(self._run(), name="boxengine-announcer", context=Context())
+            # In a context of its own: what it does is no part of the request that happened to commit. Not by the loop: a task
+            # factory of the application's may take no context, or begin the task at once, in the middle of the commit.
+            here.task = asyncio.Task(self._run(), loop=loop, name="boxengine-announcer", context=Context())
 
     async def _run(self) -> None:
         here = self._here

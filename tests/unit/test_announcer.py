@@ -233,6 +233,22 @@ def test_threads_that_are_the_first_to_tell_in_a_process_lose_nothing_and_share_
     assert len(senders) == 1
 
 
+def test_a_task_factory_of_the_application_has_no_part_in_it() -> None:
+    sent: list[Signal] = []
+
+    async def send(signals: list[Signal]) -> None:
+        sent.extend(signals)
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_task_factory(lambda loop, coroutine: asyncio.Task(coroutine, loop=loop))
+        TaskAnnouncer(send).tell([Signal("a", None)])
+        assert sent == [], "the task begins after the commit"
+        await asyncio.gather(*(task for task in asyncio.all_tasks() if task.get_name() == "boxengine-announcer"))
+
+    asyncio.run(run())
+    assert sent == [Signal("a", None)]
+
+
 def test_loops_of_two_threads_send_what_each_was_told() -> None:
     both = threading.Barrier(2, timeout=60)
     sent: dict[str, list[Signal]] = {"a": [], "b": []}
