@@ -14,14 +14,14 @@ objects (``session.execute(update(Order)...)``) emit nothing by themselves: see 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from sqlalchemy import ClauseElement, Connection, event, inspect
+from sqlalchemy import ClauseElement, Connection, Table, event, inspect
 from sqlalchemy.orm import InstanceState, Mapper, Session, object_session
 
-from boxengine.adapters.sql.sessions.callers_connection import callers_connection
+from boxengine.adapters.sql.sessions.callers_connection import bind_arguments, callers_connection
 from boxengine.app.boxes import Boxes, default
 from boxengine.app.boxes.creating import Model
 from boxengine.domain.box import BoxType
@@ -131,9 +131,14 @@ def emit(session: Session, targets: Iterable[Any], *, action: str = "update") ->
         emissions = _emissions(type(target))
         if not emissions:
             raise InvalidItem(f"emit: {type(target).__name__} has no @emits")
-        connection = callers_connection(session, {"mapper": inspect(target).mapper})
+        connection = callers_connection(session, _bind_arguments(inspect(target).mapper))
         noted += [_Noted(emission, target, change, connection) for emission in emissions]
     return _write(noted)
+
+
+def _bind_arguments(mapper: Mapper[Any]) -> Mapping[str, Any]:
+    table = mapper.local_table
+    return bind_arguments(mapper.class_, table) if isinstance(table, Table) else {"mapper": mapper}
 
 
 def _emissions(mapped: type[Any]) -> list[MapperEmission]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, MetaData, UpdateBase, func, select, text
+from sqlalchemy import Delete, Engine, MetaData, Update, func, select, text
 from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
@@ -64,7 +64,7 @@ class RoutingSession(Session):
         self._leader, self._follower = leader, follower
 
     def get_bind(self, mapper: Any = None, *, clause: Any = None, **_options: Any) -> Any:
-        return self._leader if self._flushing or isinstance(clause, UpdateBase) else self._follower
+        return self._leader if self._flushing or isinstance(clause, Update | Delete) else self._follower
 
 
 class BoundByModel(Session):

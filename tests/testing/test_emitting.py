@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, ForeignKey, create_engine, true, update
+from sqlalchemy import Delete, Engine, ForeignKey, Update, create_engine, true, update
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
@@ -277,6 +277,30 @@ def test_rows_of_a_real_database_commit_with_the_change(
         session.commit()
     assert [json.loads(item.payload)["total"] for item in boxes.emitted(OrderOutboxItem)] == [0, 1, 2]
     engine.dispose()
+
+
+class RoutingSession(Session):
+    """Reads from a replica."""
+
+    def __init__(self, leader: Engine, follower: Engine) -> None:
+        super().__init__()
+        self._leader, self._follower = leader, follower
+
+    def get_bind(self, mapper: Any = None, *, clause: Any = None, **_options: Any) -> Any:
+        return self._leader if self._flushing or isinstance(clause, Update | Delete) else self._follower
+
+
+def test_emit_writes_where_a_session_that_reads_from_a_replica_writes(
+    sqlite: Engine, postgres: Engine, database_boxes: Callable[..., DatabaseBoxes]
+) -> None:
+    for engine in (postgres, sqlite):
+        Base.metadata.create_all(engine)
+    with RoutingSession(postgres, sqlite) as session:
+        boxes = database_boxes(session)
+        session.add(Order(total=12))
+        session.flush()
+        emit(session, session.scalars(update(Order).values(total=13).returning(Order)).all())
+        assert [item.event_name for item in boxes.emitted(OrderOutboxItem)] == ["order_created", "order_updated"]
 
 
 def test_what_cannot_be_emitted_for_is_said(session: Session) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, insert, inspect
+from sqlalchemy import Connection, Engine, Table, inspect, update
 from sqlalchemy.orm import Mapper, Session, scoped_session, sessionmaker
 from sqlalchemy.util import ScopedRegistry
 
@@ -13,9 +13,13 @@ from boxengine.errors import InvalidItem
 
 
 def bind_arguments(model: type | None, table: Table) -> Mapping[str, Any]:
-    """By what a session that has several engines chooses one of them: the same as for rows of its own in this table."""
+    """By what a session that has several engines chooses one of them: the same as for rows of its own in this table.
+
+    Sessions that route reads to replicas know writes by their statements. An UPDATE is one to all of them: SQLAlchemy's example
+    takes no account of an INSERT, which it expects in a flush.
+    """
     mapper: Mapper[Any] | None = None if model is None else inspect(model, raiseerr=False)
-    return {"clause": insert(table)} | ({} if mapper is None else {"mapper": mapper})
+    return {"clause": update(table)} | ({} if mapper is None else {"mapper": mapper})
 
 
 def callers_connection(session: Any, arguments: Mapping[str, Any]) -> Connection:
