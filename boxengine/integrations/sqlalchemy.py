@@ -33,8 +33,9 @@ __all__ = ["Change", "emit", "emits"]
 
 T = TypeVar("T", bound=type[Any])
 
-_PENDING = "boxengine_emitted"
-"""The key in a session's ``info`` for what the current flush has to emit."""
+_PENDING = "_boxengine_emitted"
+"""The session's attribute for what its current flush has to emit. Its ``info`` is the application's, which may clear it, or give
+it to another session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,23 +228,23 @@ def _changed(target: Any) -> dict[str, Any]:
 
 def _pending(session: Session) -> _Pending:
     """What this flush has to emit. It is written after everything else, when all keys and relations are known."""
-    pending: _Pending | None = session.info.get(_PENDING)
+    pending: _Pending | None = session.__dict__.get(_PENDING)
     if pending is None:
-        pending = session.info[_PENDING] = _Pending()
+        pending = session.__dict__[_PENDING] = _Pending()
         event.listen(session, "after_flush", _flushed)
         event.listen(session, "after_soft_rollback", _rolled_back)
     return pending
 
 
 def _flushed(session: Session, _context: Any) -> None:
-    pending = session.info[_PENDING]
+    pending = session.__dict__[_PENDING]
     noted = pending.noted[:]
     pending.clear()
     _write(noted)
 
 
 def _rolled_back(session: Session, _transaction: Any) -> None:
-    session.info[_PENDING].clear()
+    session.__dict__[_PENDING].clear()
 
 
 def _write(noted: Sequence[_Noted]) -> list[int]:

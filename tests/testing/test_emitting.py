@@ -371,6 +371,23 @@ def test_a_second_argument_with_a_value_of_its_own_keeps_it() -> None:
     assert told(lambda *both: f"{both[0].id} {both[1].action}") == "7 insert"
 
 
+def test_what_an_application_does_to_the_info_of_its_sessions_costs_no_event(
+    session: Session, boxes: MemoryBoxes, sqlite: Engine
+) -> None:
+    session.add(Order(total=1, lines=[Line()]))
+    session.commit()
+    with Session(sqlite, info=session.info) as other:
+        other.add(Order(total=2))
+        other.commit()
+    session.info.clear()
+    session.add(Line(order_id=1))  # emits nothing
+    session.flush()
+    session.rollback()
+    session.add(Order(total=3))
+    session.commit()
+    assert [json.loads(item.payload)["total"] for item in boxes.emitted(OrderOutboxItem)] == [1, 2, 3]
+
+
 def test_a_payload_that_raises_undoes_the_change(session: Session, boxes: MemoryBoxes) -> None:
     session.add(Order(total=12, customer=""))
     with pytest.raises(ValueError, match="no customer"):
