@@ -130,6 +130,23 @@ def test_what_a_failed_handler_wrote_is_undone_and_its_failure_is_recorded(
         assert [tuple(row) for row in rows] == [(Status.FAILED, 1), (Status.DELIVERED, 0)]
 
 
+def test_a_handler_that_breaks_a_deferred_constraint_fails_its_item(
+    postgres: Engine, boxengine_resolved: Resolved
+) -> None:
+    with postgres.begin() as connection:
+        connection.execute(
+            text("ALTER TABLE invoices ADD CONSTRAINT one_text UNIQUE (text) DEFERRABLE INITIALLY DEFERRED")
+        )
+    with Session(postgres) as session:
+        boxes = DatabaseBoxes(boxengine_resolved, session)
+        for number in (1, 2):
+            boxes.create_inbox_item(session, PaymentInboxItem, event_key=number, payload=b"twelve")
+        drained = boxes.drain(raise_failures=False)
+        assert [item.event_key for item in drained.delivered] == ["1"]
+        assert ["one_text" in each.reason for each in drained.undelivered] == [True]
+        assert [invoice.text for invoice in session.scalars(select(Invoice))] == ["twelve"]
+
+
 def test_what_a_handler_creates_in_an_outbox_is_delivered_by_the_same_drain(
     engine: Engine, database_boxes: MakeBoxes
 ) -> None:
