@@ -84,14 +84,29 @@ class Payload(Generic[T]):
     def pydantic(cls, model: type[T]) -> Payload[T]:
         """A Pydantic model, or any type that Pydantic validates, as JSON.
 
-        Fields go by their aliases, and what is decoded is validated.
+        Fields go by their aliases, and what is decoded is validated. An object of a subclass is refused if Pydantic would leave
+        out what the subclass adds.
         """
         from pydantic import TypeAdapter  # noqa: PLC0415 - a process that only creates bytes does without
 
         adapter: TypeAdapter[T] = TypeAdapter(model)
+
+        def encode(value: T) -> Any:
+            valid = adapter.validate_python(value)
+            encoded = adapter.dump_json(valid, by_alias=True, warnings="error")
+            kind = type(valid)
+            if kind is not model and (added := _added_fields(kind, model)):
+                whole: TypeAdapter[Any] = TypeAdapter(kind)
+                if whole.dump_json(valid, by_alias=True) != encoded:
+                    raise ValueError(
+                        f"{kind.__name__} has fields that {_name(model)} lacks, and they would be left out: {added}; give the "
+                        f"codec the classes themselves, such as Payload.pydantic({kind.__name__} | ...)"
+                    )
+            return encoded
+
         return Payload(
             f"pydantic {_name(model)}",
-            encode=lambda value: adapter.dump_json(adapter.validate_python(value), by_alias=True, warnings="error"),
+            encode=encode,
             decode=adapter.validate_json,
             content_type="application/json",
             schema=lambda: adapter.json_schema(by_alias=True),
@@ -150,6 +165,18 @@ class Payload(Generic[T]):
 
 def _name(model: Any) -> str:
     return str(getattr(model, "__name__", model))
+
+
+def _added_fields(kind: type, model: Any) -> str:
+    """The fields, by commas, that a subclass has besides the model's; empty if there are none, or it is no subclass."""
+    if not (isinstance(model, type) and model in kind.__mro__):
+        return ""
+    return ", ".join(sorted(_fields(kind) - _fields(model)))
+
+
+def _fields(kind: type) -> frozenset[str]:
+    found: Any = getattr(kind, "model_fields", None) or getattr(kind, "__dataclass_fields__", ())
+    return frozenset(found)
 
 
 def _as_it_is(payload: bytes) -> bytes:
