@@ -144,6 +144,28 @@ def test_a_listener_that_a_new_thread_lacks_something_for_does_not_end_the_threa
     engine.dispose()
 
 
+def set_tenant(driver: Any, *_: Any) -> None:
+    """A listener of an application, whose statement begins a transaction."""
+    with closing(driver.cursor()) as cursor:
+        cursor.execute("SELECT set_config('app.tenant', 'acme', false)")
+
+
+@pytest.mark.parametrize("event", ["connect", "checkout"])
+def test_a_transaction_that_a_listener_has_begun_does_not_keep_the_thread_from_notifying(
+    postgres_url: str, event: str
+) -> None:
+    engine, failures = sa.create_engine(postgres_url), list[str]()
+    sa.event.listen(engine, event, set_tenant)
+    told = Line(engine, ref(engine.pool), failed=lambda: failures.append(""))
+    with closing(Senders(postgres_url)) as senders, told as send:
+        send([Signal(BOX.name, 1)])
+        assert senders.next()[1] == f"{BOX.name}:1"
+    with engine.connect() as connection:
+        assert connection.scalar(sa.text("SELECT current_setting('app.tenant')")) == "acme"
+    assert failures == []
+    engine.dispose()
+
+
 def test_after_a_listener_refused_the_thread_transactions_notify_by_themselves(site: Site) -> None:
     site.create(1)
     site.listener.wait(LONG)
@@ -635,6 +657,23 @@ def test_on_a_loop_transactions_notify_by_themselves_for_a_while_after_the_task_
             loop.clock.advance(timedelta(seconds=BROKEN_FOR))
             await loop.create(1)
             assert not await loop.create(2)
+
+    asyncio.run(run())
+
+
+def test_on_a_loop_a_transaction_that_a_listener_has_begun_does_not_keep_the_task_from_notifying(
+    site: Site, url: str
+) -> None:
+    async def run() -> None:
+        async with on_loop(site, url) as loop:
+            sa.event.listen(loop.engine.sync_engine, "checkout", set_tenant)
+            await loop.create(1)
+            await loop.heard()
+            assert not await loop.create(2)
+            assert await loop.heard() == [Signal(BOX.name, 2)]
+            await asyncio.gather(*announcing_tasks())
+            assert not await loop.create(3)
+            assert await loop.heard() == [Signal(BOX.name, 3)]
 
     asyncio.run(run())
 

@@ -113,6 +113,8 @@ class EasedNotify:
         try:
             connection = await AsyncEngine(engine).connect()
             try:
+                # Where a listener of the application's has begun a transaction, the mode stays as it is.
+                await connection.run_sync(lambda plain: plain.connection.commit())
                 await connection.execution_options(isolation_level="AUTOCOMMIT")
                 await connection.exec_driver_sql(*notification_of(signals, engine.dialect))
             finally:

@@ -81,7 +81,12 @@ class Line:
         if self._connection is None:
             self._connection = self._engine.raw_connection()
             driver: Any = self._connection.dbapi_connection
-            self._mode, driver.autocommit = driver.autocommit, True
+            self._mode = driver.autocommit
+            try:
+                driver.autocommit = True
+            except self._driver_errors:  # a listener of the application's has begun a transaction
+                driver.commit()
+                driver.autocommit = True
         return self._connection.dbapi_connection
 
     def _return(self) -> None:
