@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Self
 
 from boxengine.app import assembly
 from boxengine.app.boxes import Boxes, default, load_for_worker
+from boxengine.app.checking.shared_tables import refuse_shared_tables
 from boxengine.app.running.watchers import watchers
-from boxengine.app.servers.connected import connect
+from boxengine.app.servers.connected import Servers, connect
 from boxengine.engine.running.health import Health, HealthVerdict
 from boxengine.engine.running.worker import Worker
 from boxengine.errors import BoxError
@@ -42,7 +43,7 @@ class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
         threads: processor threads; None: as configured.
 
     Raises:
-        ConfigurationError: lists every problem that was found.
+        ConfigurationError: lists every problem that was found, such as two boxes with one table.
         BoxError: a server's settings make no sense, a transport cannot be made, or ``threads`` is no number of threads.
 
     Example::
@@ -89,24 +90,14 @@ class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
         if self._worker is not None:
             raise BoxError("this worker has already been started; each boxengine.running(...) runs once")
         settings = self.boxes.resolved.settings
+        assembly.refuse_no_boxes(self.boxes.resolved)
         choices = assembly.Choices(boxes=self._names, processor_threads=self._threads)
         servers = connect(choices.applied_to(settings), writes=True)
-        watching = watchers(settings, clock=servers.clock, partitions=settings.poller.concurrency, ledger=None)
-        default.offer(
-            Boxes(self.boxes.resolved, observer=watching.observer, tracer=watching.tracer, bells=self.boxes.bells)
-        )
-        self.registry = watching.registry
-        coordinated = assembly.is_coordinated(self.boxes.resolved, self._names)
-        self._health = assembly.health(servers, coordinated=coordinated, **watching.health)
-        self._worker = assembly.assemble(
-            self.boxes.resolved,
-            servers,
-            choices=choices,
-            observer=watching.observer,
-            tracer=watching.tracer,
-            health=self._health,
-            bells=self.boxes.bells,
-        )
+        try:
+            self._worker = self._assembled(servers, choices)
+        except BaseException:
+            servers.close()
+            raise
         try:
             self._worker.start()
         except BaseException:
@@ -118,6 +109,26 @@ class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
         logger.info(
             "started: %s", ", ".join(self._names or [*self.boxes.resolved.pipelines, *self.boxes.resolved.jobs])
         )
+
+    def _assembled(self, servers: Servers, choices: assembly.Choices) -> Worker:
+        resolved = self.boxes.resolved
+        refuse_shared_tables(resolved, servers.store)
+        settings = resolved.settings
+        watching = watchers(settings, clock=servers.clock, partitions=settings.poller.concurrency, ledger=None)
+        default.offer(Boxes(resolved, observer=watching.observer, tracer=watching.tracer, bells=self.boxes.bells))
+        coordinated = assembly.is_coordinated(resolved, self._names)
+        health = assembly.health(servers, coordinated=coordinated, **watching.health)
+        worker = assembly.assemble(
+            resolved,
+            servers,
+            choices=choices,
+            observer=watching.observer,
+            tracer=watching.tracer,
+            health=health,
+            bells=self.boxes.bells,
+        )
+        self.registry, self._health = watching.registry, health
+        return worker
 
     def stop(self) -> None:
         """Stops the worker, as leaving the block does. A second call is harmless."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy import Engine, create_engine
 
 import boxengine
@@ -169,6 +170,26 @@ def test_nothing_is_left_of_a_worker_of_which_a_thread_cannot_be_started(
 def test_threads_that_are_no_number_of_threads_are_refused(boxes: boxengine.Boxes, threads: Any) -> None:
     with pytest.raises(errors.BoxError, match=f"^threads: expected a whole number from 1 up, got {threads!r}$"):
         boxengine.running(boxes, threads=threads)
+
+
+def test_boxes_with_one_table_and_a_worker_without_a_box_are_refused_as_by_start(
+    boxes: boxengine.Boxes, engine: Engine, tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
+    text = CONFIGURATION.format(database=postgres_url, redis=redis_url)
+    servers, _, _boxes = text.partition("outbox_items:")
+    one_table = tmp_path / "one_table.yml"
+    one_table.write_text(
+        f"{text}  copied_outbox_item: {{table: public.order_outbox_items, transports: {{log: {{}}}}}}\n"
+    )
+    no_box = tmp_path / "no_box.yml"
+    no_box.write_text(servers)
+    with pytest.raises(errors.ConfigurationError, match=r"public\.order_outbox_items"):
+        boxengine.running(one_table).start()
+    with pytest.raises(errors.ConfigurationError, match="there is no box to work on"):
+        boxengine.running(no_box).start()
+    ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'boxengine' AND datname = current_database()"
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        eventually(lambda: connection.scalar(sa.text(ours)) == 0)
 
 
 def test_misuse_is_told(boxes: boxengine.Boxes, engine: Engine) -> None:
