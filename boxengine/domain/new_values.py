@@ -31,6 +31,8 @@ NOT_IN_A_LOG = {
 for it."""
 _OPTIONAL = frozenset({"event_name", "options", "available_at", "dedup_key"})
 """Those whose column a table may lack."""
+_MADE = frozenset({"uuid", "created_at"})
+"""Columns that have a value even if none is given, and take no NULL."""
 MOMENTS = {"available_at": "datetime.now(UTC) + timedelta(hours=1)", "created_at": "datetime.now(UTC)"}
 """Columns for moments, each with an example."""
 
@@ -100,7 +102,8 @@ def check_values(
                 if isinstance(given, str) and (len(given) > longest[name] or not given.isprintable()):
                     longest = _looked_at(given, name, longest, look, where=f"box {box}, item {position}: {name}")
             elif given is None:
-                continue
+                if name in _MADE:
+                    raise InvalidItem(f"box {box}, item {position}: {name} is None; leave it out, or give one")
             elif name == "uuid":
                 if not _is_uuid(given):
                     raise InvalidItem(f"box {box}, item {position}: uuid {given!r:.80} is not a UUID")

@@ -250,6 +250,8 @@ def test_create_middlewares_may_change_the_attributes(rig: Rig) -> None:
         ({"dedup_key": "a\udc80b"}, r"dedup_key 'a\\udc80b' holds the character U\+DC80"),
         ({"dedup_key": True}, "dedup_key must be a text, a whole number or a UUID, not bool"),
         ({"uuid": 5}, "uuid 5 is not a UUID"),
+        ({"uuid": None}, "uuid is None; leave it out"),
+        ({"created_at": None}, "created_at is None; leave it out"),
         ({"bucket": True}, "bucket True, expected 0 to"),
         ({"available_at": "2026-01-31T12:00"}, "available_at: expected a datetime with a zone"),
         ({"created_at": "noon"}, "created_at: expected a datetime with a zone"),
