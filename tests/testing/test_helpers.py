@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from datetime import UTC, datetime
 from unittest.mock import ANY
+from uuid import UUID
 
 import pytest
 
@@ -48,6 +49,16 @@ def test_differences_name_the_item_and_the_key_within_the_payload() -> None:
     ]
     assert Emitted([]).differences([{"event_key": 1}]) == ["item 0: missing: {'event_key': 1}"]
     assert emitted.differences([{"colour": 1}]) == ["item 0: colour: an item has no such attribute"]
+
+
+def test_keys_and_uuids_are_equal_to_what_was_given_and_to_any() -> None:
+    emitted = Emitted([make_item(event_key=7, uuid=str(UUID(int=7)))])
+    for key, uuid in ((7, UUID(int=7)), ("7", str(UUID(int=7))), (ANY, ANY)):
+        assert emitted.differences([{"event_key": key, "uuid": uuid}]) == []
+    assert emitted.differences([{"event_key": 8, "uuid": UUID(int=8)}]) == [
+        "item 0: event_key: expected '8', got '7'",
+        "item 0: uuid: expected '00000000-0000-0000-0000-000000000008', got '00000000-0000-0000-0000-000000000007'",
+    ]
 
 
 @pytest.mark.parametrize(("sent", "expected"), [(1, True), (True, 1), (0, False), (False, 0.0)])
