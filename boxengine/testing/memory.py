@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 
-from sqlalchemy import Connection
+from sqlalchemy import Column, Connection, MetaData, Table
 from sqlalchemy.orm import Session, scoped_session
 
 from boxengine.adapters.memory.clock import ManualClock
@@ -16,17 +16,18 @@ from boxengine.adapters.memory.rows import Row
 from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.sql.creating.insert import ENGINE_OWNED
 from boxengine.adapters.sql.log.tables import is_logged
-from boxengine.adapters.sql.shape.columns import length_of
+from boxengine.adapters.sql.shape.columns import length_of, takes_one_value
+from boxengine.adapters.sql.shape.models import box_table
 from boxengine.app.boxes.boxes import is_numbered, named, no_job_box
 from boxengine.app.boxes.creating import Model, running_plain
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.json_values import json_refusal
-from boxengine.domain.new_values import NO_LIMITS, TEXTS, check_values, not_json
+from boxengine.domain.new_values import TEXTS, check_single_values, check_values, not_json
 from boxengine.engine.create import Creator
 from boxengine.engine.observation import NullTracer
-from boxengine.errors import BoxError
+from boxengine.errors import BoxError, InvalidItem
 from boxengine.ports import Attributes, Inserted, Store
 from boxengine.settings import Resolved
 from boxengine.settings.names import box_name
@@ -45,9 +46,9 @@ class MemoryBoxes(TestedBoxes):
     """The boxes of a configuration, with everything that is created kept in memory.
 
     ``create_outbox_item`` and the other create functions take any session, or ``None``; ``acreate_outbox_item`` and the other
-    asynchronous ones take an asynchronous session, a fake, or ``None``. Items created through a SQLAlchemy
-    ``Session`` or ``Connection`` disappear when it rolls back, also to a savepoint, or is closed without a commit, and when the
-    transaction that a session has joined on its connection rolls back. Nothing is ever written to its database.
+    asynchronous ones take an asynchronous session, a fake, or ``None``. Items created through a SQLAlchemy ``Session`` or
+    ``Connection`` disappear when it rolls back, also to a savepoint, or is closed without a commit, and when the transaction that
+    a session has joined on its connection rolls back. Nothing is ever written to its database.
     A transport that takes ``session=`` needs a database, as ``create_job`` does: see ``DatabaseBoxes``.
 
     Example::
@@ -85,14 +86,14 @@ class MemoryBoxes(TestedBoxes):
         settings = self.resolved.settings
         pipeline = named(name, self.resolved.written)
         model = model or pipeline.model
+        table: Table = box_table(pipeline.box, MetaData()) if model is None else model.__table__  # type: ignore[attr-defined]
         return Creator(
             pipeline,
             _MemoryRows(
                 [self.box(reader) for reader in self.resolved.readers(name)],
                 self._store,
                 last=self._last.setdefault(name, Counter()) if is_numbered(pipeline.box, model) else None,
-                own=_own_columns(model),
-                longest=_lengths(model),
+                table=table,
             ),
             middlewares=self.resolved.middlewares,
             observer=self._observer,
@@ -127,22 +128,25 @@ class _MemoryRows:
         store: MemoryStore,
         *,
         last: Counter[str] | None,
-        own: frozenset[str],
-        longest: Mapping[str, int],
+        table: Table,
     ) -> None:
         """Args:
         readers: the box itself, or its subscriptions.
         last: the last number of each key, to be moved on; None: the items get no numbers.
-        own: columns that the model adds; accepted, but not kept.
-        longest: how many characters the model's columns for texts take.
+        table: the model's, or as boxengine makes it. What is given for columns that the model adds is checked, but not kept.
         """
         self._last = last
-        self._own = own
-        self._longest = longest
+        own = {name: column for name, column in table.columns.items() if name not in COLUMNS | ENGINE_OWNED}
+        self._own = own.keys()
+        self._single = [name for name, column in own.items() if takes_one_value(column.type)]
+        numbered = {"seq"} if last is not None else set[str]()
+        self._required = [name for name, column in own.items() if name not in numbered and _is_required(column)]
+        self._longest = {name: length_of(table.columns[name].type) for name in TEXTS if name in table.columns}
+        """How many characters the columns for texts take."""
         self._box, *self._others = readers
         box = self._box.source
         logged = box.storage is Storage.LOG
-        self._columns = own | {each for each in COLUMNS if not logged or is_logged(each, box.type)}
+        self._columns = frozenset(own) | {each for each in COLUMNS if not logged or is_logged(each, box.type)}
         if last is not None:
             self._columns -= {"seq"}
         self._store = store
@@ -153,6 +157,8 @@ class _MemoryRows:
 
     def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
         check_values(self._box.name, rows, longest=self._longest)
+        check_single_values(self._box.name, rows, self._single)
+        self._demand_required(rows)
         before = {row.id for row in self._store.rows(self._box)}
         kept = [self._as_stored(row, position) for position, row in enumerate(rows)]
         formerly = {} if self._last is None else {row["event_key"]: self._last[row["event_key"]] for row in kept}
@@ -176,6 +182,15 @@ class _MemoryRows:
             seen.add(row_id)
             self._last[row["event_key"]] = number
         return row_id
+
+    def _demand_required(self, rows: Sequence[Attributes]) -> None:
+        for position, row in enumerate(rows):
+            for name in self._required:
+                if row.get(name) is None:
+                    raise InvalidItem(
+                        f"box {self._box.name}, item {position}: {name} is missing: the model's column has no default, and "
+                        "takes no NULL"
+                    )
 
     def _as_stored(self, row: Attributes, position: int) -> Attributes:
         """The row as a database would give it back: a copy, whose options went through JSON."""
@@ -202,17 +217,6 @@ class _MemoryRows:
                 self._last[key] = min(self._last[key], number)
 
 
-def _own_columns(model: type | None) -> frozenset[str]:
-    """The columns of the user's class that no box needs."""
-    if model is None:
-        return frozenset()
-    columns = model.__table__.columns  # type: ignore[attr-defined] # told by the settings: it is a model
-    return frozenset(columns.keys()) - COLUMNS - ENGINE_OWNED
-
-
-def _lengths(model: type | None) -> Mapping[str, int]:
-    """How many characters the columns of the user's class for texts take."""
-    if model is None:
-        return NO_LIMITS
-    columns = model.__table__.columns  # type: ignore[attr-defined] # as above
-    return {name: length_of(columns[name].type) for name in TEXTS if name in columns}
+def _is_required(column: Column[Any]) -> bool:
+    """Whether a database refuses a row that does not give the column a value."""
+    return not column.nullable and column.default is None and column.server_default is None

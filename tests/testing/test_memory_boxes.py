@@ -12,13 +12,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, event, select
+from sqlalchemy import Engine, event, func, select
 from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
 import boxengine
 from boxengine import (
     BatchAttributes,
+    OutboxItem,
     Status,
     acreate_inbox_batch,
     acreate_inbox_item,
@@ -91,12 +92,44 @@ def test_an_item_that_production_would_refuse_is_refused(boxes: MemoryBoxes) -> 
         create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"", options={"total": nan})
 
 
+def test_a_box_without_a_model_takes_names_as_long_as_in_the_table_that_boxengine_makes(tmp_path: Path) -> None:
+    file = tmp_path / "outbox.yml"
+    file.write_text("outbox_items: {plain_outbox_item: {transports: {log: {}}}}")
+    boxes = MemoryBoxes(boxengine.load(file).resolved)
+    boxes.create_outbox_item(NO_SESSION, "plain_outbox_item", event_key="k" * 255, payload=b"")
+    with pytest.raises(InvalidItem, match="event_key has 256 characters; its column takes 255 at most"):
+        boxes.create_outbox_item(NO_SESSION, "plain_outbox_item", event_key="k" * 256, payload=b"")
+
+
 def test_an_item_that_is_refused_takes_its_batch_with_it(boxes: MemoryBoxes) -> None:
     batch: list[BatchAttributes] = [{"event_key": key, "payload": b"", "options": {"of": {key}}} for key in (1, 2)]
     batch[0]["options"] = {}
     with pytest.raises(InvalidItem, match="item 1: options: expected what JSON can hold"):
         boxes.create_outbox_batch(NO_SESSION, OrderOutboxItem, batch)
     assert boxes.emitted(OrderOutboxItem) == []
+
+
+def test_columns_that_the_model_adds_are_filled_as_a_database_demands(boxes: MemoryBoxes) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class TenantsItem(OutboxItem, Base):
+        __tablename__ = "order_outbox_items"
+        __box_name__ = "order_outbox_item"
+        tenant: Mapped[str]
+        region: Mapped[str] = mapped_column(default="eu")
+        seen_at: Mapped[datetime] = mapped_column(server_default=func.now())
+        note: Mapped[str | None]
+
+    create_outbox_item(NO_SESSION, TenantsItem, event_key=1, payload=b"", own_columns={"tenant": "acme"})
+    for own, message in (
+        ({}, "item 0: tenant is missing: the model's column has no default, and takes no NULL"),
+        ({"tenant": None}, "item 0: tenant is missing"),
+        ({"tenant": "acme", "note": {"a": 1}}, "item 0: note: expected a single value, got dict"),
+    ):
+        with pytest.raises(InvalidItem, match=message):
+            create_outbox_item(NO_SESSION, TenantsItem, event_key=2, payload=b"", own_columns=own)
+    assert len(boxes.emitted(TenantsItem)) == 1
 
 
 def test_a_rollback_takes_the_items_with_it(boxes: MemoryBoxes, sqlite: Engine) -> None:
