@@ -91,14 +91,14 @@ def test_no_more_items_are_on_their_way_than_the_box_allows(loop: EventLoop) -> 
 
 
 def test_an_item_is_not_delivered_if_its_middleware_does_not_wait_for_the_transport(bench: AsyncBench) -> None:
-    begun, left = asyncio.Event(), []
+    begun, left = asyncio.Event(), list[asyncio.Future[Any]]()
 
     async def takes_for_ever(_item: Item) -> None:
         begun.set()
         await asyncio.Event().wait()
 
     async def goes_on_without(_item: Item, call_next: CallNext) -> None:
-        left.append(asyncio.create_task(call_next()))
+        left.append(asyncio.ensure_future(call_next()))
         await begun.wait()
 
     bench.insert(1)
