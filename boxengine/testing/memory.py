@@ -33,6 +33,7 @@ from boxengine.settings import Resolved
 from boxengine.settings.names import box_name
 from boxengine.testing.boxes import TestedBoxes
 from boxengine.testing.clock import PresentClock
+from boxengine.testing.sessions import demand_plain, is_asynchronous
 from boxengine.testing.undoing import on_rollback
 
 T = TypeVar("T")
@@ -45,10 +46,11 @@ COLUMNS = frozenset(
 class MemoryBoxes(TestedBoxes):
     """The boxes of a configuration, with everything that is created kept in memory.
 
-    ``create_outbox_item`` and the other create functions take any session, or ``None``; ``acreate_outbox_item`` and the other
-    asynchronous ones take an asynchronous session, a fake, or ``None``. Items created through a SQLAlchemy ``Session`` or
-    ``Connection`` disappear when it rolls back, also to a savepoint, or is closed without a commit, and when the transaction that
-    a session has joined on its connection rolls back. Nothing is ever written to its database.
+    ``create_outbox_item`` and the other create functions take a ``Session`` or a ``Connection``, and ``acreate_outbox_item`` and
+    the other asynchronous ones their asynchronous forms; all take a mock, a fake of the test's own, or ``None``.
+    Items created through a SQLAlchemy ``Session`` or ``Connection`` disappear when it rolls back, also to a savepoint, or is
+    closed without a commit, and when the transaction that a session has joined on its connection rolls back. No item is ever
+    written to its database.
     A transport that takes ``session=`` needs a database, as ``create_job`` does: see ``DatabaseBoxes``.
 
     Example::
@@ -105,7 +107,7 @@ class MemoryBoxes(TestedBoxes):
 
     async def _created(self, session: Any, create: Callable[[Any], T]) -> T:
         """A plain session is refused as in production; ``None`` and a test's own fake have nothing to run it in."""
-        if hasattr(running_plain(session), "run_sync") or isinstance(session, Session | Connection | scoped_session):
+        if is_asynchronous(running_plain(session)) or isinstance(session, Session | Connection | scoped_session):
             return await super()._created(session, create)
         return create(session)
 
@@ -156,6 +158,7 @@ class _MemoryRows:
         return self._columns
 
     def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
+        demand_plain(session)
         check_values(self._box.name, rows, longest=self._longest)
         check_single_values(self._box.name, rows, self._single)
         self._demand_required(rows)

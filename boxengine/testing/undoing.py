@@ -10,9 +10,13 @@ from sqlalchemy import Connection, NestedTransaction, event
 from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
+from boxengine.testing.sessions import is_mock
+
 
 def on_rollback(session: Any, undo: Callable[[], None]) -> None:
     """Calls back when the transaction or savepoint now open in a session, or one around it, ends without a commit."""
+    if is_mock(session):
+        return
     if isinstance(session, scoped_session):
         session = session()
     match session:

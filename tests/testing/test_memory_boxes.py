@@ -9,11 +9,12 @@ from datetime import UTC, date, datetime, timedelta
 from math import nan
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, MagicMock, Mock, create_autospec
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, event, func, select
-from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker
+from sqlalchemy import Connection, Engine, event, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session, async_sessionmaker
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
 import boxengine
@@ -63,6 +64,34 @@ def test_coroutines_need_no_session_either_and_a_plain_one_is_refused(boxes: Mem
     for plain in (Session(), scoped_session(sessionmaker())):
         with pytest.raises(InvalidItem, match="an AsyncSession is needed, not"):
             asyncio.run(_created_by_coroutines(plain))
+
+
+@pytest.mark.parametrize(
+    "fake",
+    [
+        *(kind(spec=spec) for kind in (Mock, MagicMock) for spec in (Session, Connection, scoped_session)),
+        create_autospec(Session, instance=True),
+        MagicMock(),
+        object(),
+    ],
+)
+def test_a_mock_or_a_fake_takes_the_place_of_a_session(boxes: MemoryBoxes, fake: Any) -> None:
+    place_order(fake, 1, "a bicycle")
+    assert len(boxes.emitted(OrderOutboxItem)) == 1
+
+
+@pytest.mark.parametrize("fake", [AsyncMock(), AsyncMock(spec=AsyncSession), MagicMock(spec=AsyncConnection), object()])
+def test_a_mock_or_a_fake_takes_the_place_of_an_asynchronous_session(boxes: MemoryBoxes, fake: Any) -> None:
+    assert asyncio.run(_created_by_coroutines(fake)) == [1, 1, 2, 2]
+    assert [len(boxes.emitted(model)) for model in (OrderOutboxItem, PaymentInboxItem)] == [2, 2]
+
+
+def test_what_production_would_refuse_as_a_session_is_refused(boxes: MemoryBoxes, sqlite: Engine) -> None:
+    scoped = async_scoped_session(async_sessionmaker(), scopefunc=object)
+    for other in (AsyncSession(), scoped, sqlite, sessionmaker(sqlite), OrderOutboxItem()):
+        with pytest.raises(InvalidItem, match=r"a SQLAlchemy Session or Connection is needed, not \w+\.\w+"):
+            place_order(other, 1, "a bicycle")
+    assert boxes.emitted(OrderOutboxItem) == []
 
 
 def test_an_async_scoped_session_that_rolls_back_takes_its_items_with_it(boxes: MemoryBoxes) -> None:

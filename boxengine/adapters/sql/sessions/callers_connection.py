@@ -41,10 +41,11 @@ def callers_connection(session: Any, arguments: Mapping[str, Any]) -> Connection
         case Connection():
             return session
         case _:
-            raise InvalidItem(_advice(session))
+            raise InvalidItem(advice(session))
 
 
-def _advice(given: Any) -> str:
+def advice(given: Any) -> str:
+    """What is said of something that is neither a ``Session`` nor a ``Connection``."""
     package, kind = type(given).__module__.partition(".")[0], type(given).__name__
     kind = "None" if given is None else kind if package == "builtins" else f"{package}.{kind}"
     needed = f"a SQLAlchemy Session or Connection is needed, not {kind}"

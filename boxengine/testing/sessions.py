@@ -1,0 +1,35 @@
+"""What the create functions of boxes in memory are given as a session."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import NonCallableMock
+
+from sqlalchemy import Connection
+from sqlalchemy.orm import Session, scoped_session
+
+from boxengine.adapters.sql.sessions.callers_connection import advice
+from boxengine.errors import InvalidItem
+
+
+def is_mock(session: Any) -> bool:
+    """Whether it only imitates a session: it passes for an instance of its class, and its transactions have no end."""
+    return isinstance(session, NonCallableMock)
+
+
+def is_asynchronous(session: Any) -> bool:
+    """Whether it runs plain code itself. A mock seems to, but would not call the code."""
+    return hasattr(session, "run_sync") and not is_mock(session)
+
+
+def demand_plain(session: Any) -> None:
+    """Refuses what only a test could use. None, mocks and the test's own fakes are not SQLAlchemy's.
+
+    Raises:
+        InvalidItem: it is something else of SQLAlchemy's than a ``Session`` or a ``Connection``, such as an ``AsyncSession``
+            without ``await``, or an ``Engine``.
+    """
+    if is_mock(session) or isinstance(session, Session | Connection | scoped_session):
+        return
+    if any(each.__module__.partition(".")[0] == "sqlalchemy" for each in session.__class__.__mro__):
+        raise InvalidItem(advice(session))
