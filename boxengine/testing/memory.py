@@ -33,7 +33,7 @@ from boxengine.settings import Resolved
 from boxengine.settings.names import box_name
 from boxengine.testing.boxes import TestedBoxes
 from boxengine.testing.clock import PresentClock
-from boxengine.testing.sessions import demand_plain, is_asynchronous
+from boxengine.testing.sessions import demand_plain, flush, is_asynchronous
 from boxengine.testing.undoing import on_rollback
 
 T = TypeVar("T")
@@ -48,6 +48,7 @@ class MemoryBoxes(TestedBoxes):
 
     ``create_outbox_item`` and the other create functions take a ``Session`` or a ``Connection``, and ``acreate_outbox_item`` and
     the other asynchronous ones their asynchronous forms; all take a mock, a fake of the test's own, or ``None``.
+    What a session of a real database has pending is flushed first, as in production.
     Items created through a SQLAlchemy ``Session`` or ``Connection`` disappear when it rolls back, also to a savepoint, or is
     closed without a commit, and when the transaction that a session has joined on its connection rolls back. No item is ever
     written to its database.
@@ -159,6 +160,7 @@ class _MemoryRows:
 
     def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
         demand_plain(session)
+        flush(session)
         check_values(self._box.name, rows, longest=self._longest)
         check_single_values(self._box.name, rows, self._single)
         self._demand_required(rows)

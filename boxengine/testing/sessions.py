@@ -6,6 +6,7 @@ from typing import Any
 from unittest.mock import NonCallableMock
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
 from boxengine.adapters.sql.sessions.callers_connection import advice
@@ -33,3 +34,21 @@ def demand_plain(session: Any) -> None:
         return
     if any(each.__module__.partition(".")[0] == "sqlalchemy" for each in session.__class__.__mro__):
         raise InvalidItem(advice(session))
+
+
+def flush(session: Any) -> None:
+    """Writes what the session has pending, as before an item in a database, so that it gets its keys or is refused."""
+    if is_mock(session):
+        return
+    if isinstance(session, scoped_session):
+        flush(session())
+    elif isinstance(session, Session) and not session._flushing and _has_database(session):  # noqa: SLF001 - see callers_connection
+        session.flush()
+
+
+def _has_database(session: Session) -> bool:
+    try:
+        session.get_bind()
+    except UnboundExecutionError:
+        return False
+    return True

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import Connection, Engine, event, func, select
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session, async_sessionmaker
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
@@ -226,6 +227,21 @@ def test_a_with_block_left_without_a_commit_takes_its_items_with_it(
     with sqlite.connect() as connection:
         create_outbox_item(connection, OrderOutboxItem, event_key=2, payload=b"")
     assert boxes.emitted(OrderOutboxItem) == []
+
+
+def test_what_the_session_has_pending_is_flushed_before_an_item(boxes: MemoryBoxes, sqlite: Engine) -> None:
+    with Session(sqlite) as session:
+        invoice = Invoice(text="twelve")
+        session.add(invoice)
+        place_order(session, 1, "a bicycle")
+        assert invoice.id == 1
+        session.add(Invoice())
+        with pytest.raises(IntegrityError):
+            place_order(session, 2, "a tandem")
+    session = Session()  # nobody can write into this one
+    session.add(Invoice())
+    place_order(session, 3, "a unicycle")
+    assert [item.event_key for item in boxes.emitted(OrderOutboxItem)] == ["3"]
 
 
 def test_an_item_created_during_a_flush_stays_once_it_is_committed(boxes: MemoryBoxes, sqlite: Engine) -> None:
