@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Column, Connection, MetaData, Table
 from sqlalchemy.orm import Session, scoped_session
 
+from boxengine.adapters.memory.claims import MemoryClaim, MemoryClaims
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.rows import Row
 from boxengine.adapters.memory.store import MemoryStore
@@ -33,7 +35,7 @@ from boxengine.settings import Resolved
 from boxengine.settings.names import box_name
 from boxengine.testing.boxes import TestedBoxes
 from boxengine.testing.clock import PresentClock
-from boxengine.testing.sessions import demand_plain, flush, is_asynchronous
+from boxengine.testing.sessions import CreatingSession, demand_plain, flush, is_asynchronous
 from boxengine.testing.undoing import on_rollback
 
 T = TypeVar("T")
@@ -52,7 +54,8 @@ class MemoryBoxes(TestedBoxes):
     Items created through a SQLAlchemy ``Session`` or ``Connection`` disappear when it rolls back, also to a savepoint, or is
     closed without a commit, and when the transaction that a session has joined on its connection rolls back. No item is ever
     written to its database.
-    A transport that takes ``session=`` needs a database, as ``create_job`` does: see ``DatabaseBoxes``.
+    A handler may create items through its ``session=``. To write anything else it needs a database, as ``create_job`` does: see
+    ``DatabaseBoxes``.
 
     Example::
 
@@ -66,7 +69,7 @@ class MemoryBoxes(TestedBoxes):
         clock: None: one that starts at the present, and knows the real clock's reading; a ``ManualClock`` of your own does not.
         """
         super().__init__(resolved, clock=clock or PresentClock())
-        self._store = MemoryStore(self.clock)
+        self._store = _Store(self.clock)
         self._last: dict[str, Counter[str]] = {}
         """By box with ``sequence``: the last number of each key."""
 
@@ -120,6 +123,28 @@ class MemoryBoxes(TestedBoxes):
 
     def _items(self, box: Box) -> Sequence[Item]:
         return [row.as_item(box, dispatched_at=self.clock.now()) for row in self._store.rows(box)]
+
+
+class _Claim(MemoryClaim):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.session = CreatingSession()
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        with self.session.savepoint(), super().savepoint():
+            yield
+
+
+class _Claims(MemoryClaims):
+    kind = _Claim
+
+
+class _Store(MemoryStore):
+    """Claims without a database to write to."""
+
+    def claims(self, box: Box) -> MemoryClaims:
+        return _Claims(self._database, box, fault=self._fault, bounds=self._bounds)
 
 
 class _MemoryRows:

@@ -1,16 +1,50 @@
-"""What the create functions of boxes in memory are given as a session."""
+"""The sessions of boxes in memory: what their create functions are given, and what handlers get."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
 from unittest.mock import NonCallableMock
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
+from boxengine.adapters.memory.claims import MemorySession
 from boxengine.adapters.sql.sessions.callers_connection import advice
-from boxengine.errors import InvalidItem
+from boxengine.errors import BoxError, InvalidItem
+
+_NO_DATABASE = (
+    "a handler that writes through session= needs a database, and these boxes are in memory: use the fixture database_boxes, "
+    "whose handlers write into your test database"
+)
+
+
+class CreatingSession(MemorySession):
+    """What a handler gets as its session: good for the create functions, and for nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.undo: list[Callable[[], None]] = []
+        """How to take back what was created through it."""
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Takes back what is created inside if the block raises."""
+        before = len(self.undo)
+        try:
+            yield
+        except BaseException:
+            while len(self.undo) > before:
+                self.undo.pop()()
+            raise
+
+    def add(self, _effect: object) -> NoReturn:
+        raise BoxError(_NO_DATABASE)
+
+    def __getattr__(self, _name: str) -> NoReturn:
+        raise BoxError(_NO_DATABASE)
 
 
 def is_mock(session: Any) -> bool:

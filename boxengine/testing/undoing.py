@@ -10,7 +10,7 @@ from sqlalchemy import Connection, NestedTransaction, event
 from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
-from boxengine.testing.sessions import is_mock
+from boxengine.testing.sessions import CreatingSession, is_mock
 
 
 def on_rollback(session: Any, undo: Callable[[], None]) -> None:
@@ -24,6 +24,8 @@ def on_rollback(session: Any, undo: Callable[[], None]) -> None:
             _watch_session(session, undo)
         case Connection():
             _watch_connection(session, undo)
+        case CreatingSession():
+            session.undo.append(undo)
         case _:
             pass  # None, or the test's own fake
 

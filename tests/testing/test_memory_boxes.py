@@ -21,6 +21,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scop
 import boxengine
 from boxengine import (
     BatchAttributes,
+    Failure,
+    Item,
     OutboxItem,
     Status,
     acreate_inbox_batch,
@@ -508,6 +510,37 @@ def test_what_an_inbox_handler_creates_in_an_outbox_is_delivered_too(boxes: Memo
         ("payment_inbox_item", "7"),
         ("order_outbox_item", "7"),
     ]
+
+
+class AddsAnInvoice:
+    def __call__(self, item: Item, payload: bytes, *, session: Session) -> None:
+        session.add(Invoice(text=payload.decode()))
+
+
+class AwaitsAnInvoice:
+    async def __call__(self, item: Item, payload: bytes, *, session: AsyncSession) -> None:
+        session.add(Invoice(text=payload.decode()))
+
+
+@pytest.mark.parametrize("handler", [AddsAnInvoice(), AwaitsAnInvoice()])
+def test_a_handler_that_writes_is_told_that_there_is_no_database(boxes: MemoryBoxes, handler: Any) -> None:
+    boxes.use_transport(PaymentInboxItem, handler)
+    boxes.create_inbox_item(NO_SESSION, PaymentInboxItem, event_key=1, payload=b"twelve")
+    with pytest.raises(BoxError, match=r"a handler that writes through session= .*: use the fixture database_boxes"):
+        boxes.drain()
+
+
+def test_what_a_handler_creates_through_its_session_goes_with_an_attempt_that_fails(boxes: MemoryBoxes) -> None:
+    class Confirms:
+        def __call__(self, item: Item, payload: bytes, *, session: Session) -> Failure | None:
+            create_outbox_item(session, OrderOutboxItem, event_key=item.event_key, payload=payload)
+            return Failure("not today") if payload == b"fail" else None
+
+    boxes.use_transport(PaymentInboxItem, Confirms())
+    for key, payload in enumerate((b"twelve", b"fail", b"thirteen")):
+        boxes.create_inbox_item(NO_SESSION, PaymentInboxItem, event_key=key, payload=payload)
+    assert [each.item.event_key for each in boxes.drain(raise_failures=False).undelivered] == ["1"]
+    assert [item.event_key for item in boxes.emitted(OrderOutboxItem)] == ["0", "2"]
 
 
 def test_the_clock_moves_on_for_all_boxes_together(boxes: MemoryBoxes) -> None:
