@@ -218,3 +218,110 @@ def test_values_of_an_enumeration_break_receivers_when_added_and_senders_when_ta
     assert [each for each in breaking_changes(more, few) if "receive" in each] == [
         f"{RECEIVE}payload.account: may no longer be b"
     ]
+
+
+def told(made: Any, before: Callable[[Any], object], after: Callable[[Any], object], *, action: str) -> list[str]:
+    """What breaks between two documents that differ from the one that was made."""
+    old, new = copy.deepcopy(made), copy.deepcopy(made)
+    before(old)
+    after(new)
+    prefix = {"send": SEND, "receive": RECEIVE}[action]
+    return [each.removeprefix(prefix) for each in breaking_changes(old, new) if each.startswith(prefix)]
+
+
+def sent_note(schema: Any) -> Callable[[Any], object]:
+    return lambda document: order(document)["properties"].update(note=schema)
+
+
+def received_note(schema: Any) -> Callable[[Any], object]:
+    return lambda document: payment(document)["properties"].update(note=schema)
+
+
+LISTED: Any = {"enum": ["a", "b"], "type": "string"}
+OPEN: Any = {"anyOf": [LISTED, {"type": "null"}, {"type": "string"}]}
+TEXT: Any = {"type": "string"}
+NUMBER: Any = {"type": "integer"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (LISTED, TEXT, ["may now be something else than a, b"]),
+        (TEXT, LISTED, []),
+        ({"const": "a"}, {"enum": ["a", "b"]}, ["may now be b"]),
+        (OPEN, {"anyOf": [TEXT, {"type": "null"}]}, []),
+        ({"anyOf": [LISTED, NUMBER]}, {"anyOf": [TEXT, NUMBER]}, ["may now be something else than a, b"]),
+        (TEXT, {"title": "Note"}, ["may now be anything"]),
+        ({"title": "Note"}, TEXT, []),
+    ],
+)
+def test_what_is_sent_may_not_become_wider(made: Any, before: Any, after: Any, expected: list[str]) -> None:
+    found = told(made, sent_note(before), sent_note(after), action="send")
+    assert found == [f"payload.note: {each}" for each in expected]
+
+
+def test_the_values_of_a_mapping_are_compared(made: Any) -> None:
+    numbers, texts = ({"type": "object", "additionalProperties": of} for of in (NUMBER, TEXT))
+    found = told(made, sent_note(numbers), sent_note(texts), action="send")
+    assert found == ["payload.note{}: may now be string"]
+
+
+def test_what_is_received_may_not_become_narrower_than_anything(made: Any) -> None:
+    anything, text = received_note({"title": "Note"}), received_note(TEXT)
+    assert told(made, anything, text, action="receive") == ["payload.note: may no longer be anything but string"]
+    assert told(made, text, anything, action="receive") == []
+
+
+def test_a_payload_whose_schema_is_not_known_any_more_may_be_anything(made: Any) -> None:
+    def without(document: Any) -> None:
+        for message in document["components"]["messages"].values():
+            message.pop("payload", None)
+
+    assert told(made, lambda _: None, without, action="send") == ["payload: may now be anything"]
+    assert told(made, without, lambda _: None, action="receive") == ["payload: may no longer be anything but object"]
+
+
+def test_a_type_that_may_contain_itself_is_compared(made: Any) -> None:
+    within: Any = {"anyOf": [{"$ref": "#/components/schemas/order_outbox_item.Line"}, {"type": "null"}]}
+
+    def recursive(document: Any) -> None:
+        line(document)["properties"]["within"] = within
+
+    def changed(document: Any) -> None:
+        recursive(document)
+        line(document)["properties"]["count"] = TEXT
+
+    assert told(made, recursive, recursive, action="send") == []
+    assert told(made, recursive, changed, action="send") == ["payload.lines[].count: may now be string"]
+
+
+def test_each_of_several_types_is_compared_with_the_one_of_its_name(made: Any) -> None:
+    placed: Any = {"title": "Placed", "type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    paid: Any = {"title": "Paid", "type": "object", "properties": {"total": {"type": "integer"}}}
+    gone, renamed = {**placed, "properties": {}}, {**paid, "title": "Settled"}
+
+    def sent(*kinds: Any) -> Callable[[Any], object]:
+        return sent_note({"oneOf": list(kinds)})
+
+    def received(*kinds: Any) -> Callable[[Any], object]:
+        return received_note({"oneOf": list(kinds)})
+
+    assert told(made, sent(placed, paid), sent(paid, gone), action="send") == ["payload.note.id: is gone"]
+    assert told(made, sent(placed), sent(placed, paid), action="send") == ["payload.note: may now be Paid"]
+    assert told(made, sent(placed, paid), sent(paid), action="send") == []
+    assert told(made, sent(placed, paid), sent(placed, renamed), action="send") == []
+    assert told(made, received(placed, paid), received(paid), action="receive") == [
+        "payload.note: may no longer be Placed"
+    ]
+    assert told(made, received(paid), received(placed, paid), action="receive") == []
+
+
+def test_braces_of_a_pattern_for_topics_are_no_placeholders(tmp_path: Path) -> None:
+    pattern = r"^orders\.v[0-9]{1,3}\.(a|b){2}$"
+    source = f"source: {{kafka: {{topics: ['{pattern}'], group: shop}}}}"
+    text = CONFIGURATION.replace("source: {kafka: {topics: [payments], group: shop}}", source)
+    (tmp_path / "outbox.yml").write_text(text)
+    channels = document(boxengine.load(tmp_path / "outbox.yml").resolved, title="shop", version="1")["channels"]
+    (received,) = [each for key, each in channels.items() if key.startswith("payment_inbox_item.")]
+    assert received["address"] == pattern
+    assert "parameters" not in received

@@ -102,7 +102,8 @@ class _Document:
     def _add(self, action: str, box: Box, place: _Place, name: str, event_name: str | None) -> None:
         message = self._message(box, event_name)
         channel = _key(f"{box.label}.{name}")
-        address, places = _parameters(place.address)
+        # Braces in a pattern for topics are no placeholders.
+        address, places = _parameters(place.address) if action == "send" else (place.address, [])
         server = self._server(place)
         self._channels[channel] = {
             "address": address,
