@@ -78,6 +78,27 @@ def test_a_table_that_computes_a_column_and_its_ids_itself_there_and_back(box: B
     assert box.ask("SELECT DISTINCT tenant FROM order_items") == [("acme",)]
 
 
+def test_a_column_that_both_tables_get_on_the_way_moves_with_the_items(box: Bench) -> None:
+    def add(column: str) -> None:
+        for table in ("order_items", "order_items_log"):
+            box.run(f"ALTER TABLE {table} ADD {column} text")
+
+    box.bring_to(Stage.BOTH)
+    add("tenant")
+    box.run(
+        "INSERT INTO order_items_log (uuid, event_key, bucket, payload, tenant) "
+        "VALUES (gen_random_uuid(), 'k', 0, '', 'acme')"
+    )
+    assert box.ask("SELECT tenant FROM order_items") == [("acme",)]
+    box.conversion().finish_to_log()
+    add("region")
+    box.run(
+        "INSERT INTO order_items (uuid, event_key, bucket, payload, updated_at, tenant, region) "
+        "VALUES (gen_random_uuid(), 'k', 0, '', now(), 'acme', 'eu')"
+    )
+    assert box.ask("SELECT tenant, region FROM order_items_log") == [("acme", "eu")]
+
+
 @EITHER
 def test_between_the_two_all_items_are_in_the_table(box: Bench, by: Storage) -> None:
     box.bring_to(Stage.BOTH)

@@ -15,6 +15,8 @@ NOT_IN_A_LOG = ("available_at", "dedup_key")
 _WHOLE_TABLES = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
 _BY_INDEX = " ".join(f"SET {way} = off" for way in _WHOLE_TABLES)
 """The planner knows nothing of the few rows that a statement has written."""
+_SHARED = "<columns>"
+"""Stands in a function for the columns that log and table have both."""
 BY_INDEX = tuple(f"SET LOCAL {way} = off" for way in _WHOLE_TABLES)
 """Nor does it know how few rows lie beyond the positions: it would read all of a log, for which writers would wait."""
 
@@ -95,7 +97,7 @@ class Redirects:
         """A row that a worker has copied out of the log stays, and so does what a log has no place for."""
         held = "".join(f" AND n.{name} IS NULL" for name in self._held_here)
         return (
-            f"WITH moved AS (INSERT INTO {self.log} ({', '.join(self._columns)}) SELECT {self._from('n')} FROM written AS n "
+            f"WITH moved AS (INSERT INTO {self.log} ({_SHARED}) SELECT {_SHARED} FROM written AS n "
             f"WHERE n.status = 0 AND n.errors_count = 0 AND n.processed_at IS NULL{held} "
             f"AND NOT EXISTS (SELECT FROM {self.log} AS t WHERE (t.bucket + 0) = n.bucket AND t.id = n.id) "
             f"ORDER BY n.id RETURNING id) DELETE FROM {self.side} AS r USING moved WHERE r.id = moved.id"
@@ -103,19 +105,26 @@ class Redirects:
 
     def _into_table(self) -> str:
         return (
-            f"WITH moved AS (INSERT INTO {self.side} ({', '.join(self._columns)}, status, errors_count, updated_at) "
-            f"{ID_IS_GIVEN} SELECT {self._from('n')}, 0, 0, n.created_at FROM written AS n ORDER BY n.id RETURNING id, bucket) "
+            f"WITH moved AS (INSERT INTO {self.side} ({_SHARED}, status, errors_count, updated_at) {ID_IS_GIVEN} "
+            f"SELECT {_SHARED}, 0, 0, n.created_at FROM written AS n ORDER BY n.id RETURNING id, bucket) "
             f"DELETE FROM {self.log} AS r USING moved WHERE (r.bucket + 0) = moved.bucket AND r.id = moved.id"
         )
 
     def _from(self, alias: str) -> str:
         return ", ".join(f"{alias}.{name}" for name in self._columns)
 
-    @staticmethod
-    def _function(name: str, body: str) -> str:
+    def _function(self, name: str, body: str) -> str:
+        """Looks the columns up when it runs: somebody may give both tables another one, whose values must move, too."""
+        log, side = (each.replace("'", "''") for each in (self.log, self.side))
+        shared = (
+            "SELECT string_agg(quote_ident(l.attname), ', ' ORDER BY l.attnum) FROM pg_attribute AS l "
+            f"JOIN pg_attribute AS s ON s.attrelid = '{side}'::regclass AND s.attname = l.attname AND s.attgenerated = '' "
+            f"WHERE l.attrelid = '{log}'::regclass AND l.attnum > 0 AND NOT l.attisdropped AND l.attgenerated = ''"
+        )
         return (
             f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER "
-            f"SET search_path = pg_catalog, pg_temp {_BY_INDEX} AS $boxengine$\nBEGIN\n  {body};\n"
+            f"SET search_path = pg_catalog, pg_temp {_BY_INDEX} AS $boxengine$\nBEGIN\n"
+            f"  EXECUTE replace($sql${body}$sql$, '{_SHARED}', ({shared}));\n"
             "  RETURN NULL;\nEND\n$boxengine$"
         )
 
