@@ -11,6 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from sqlalchemy import Column, Computed, Text, make_url
+from sqlalchemy.exc import DBAPIError
 
 from boxengine.adapters.sql.checking.checkup import SqlCheckup
 from boxengine.adapters.sql.connecting.engine import connect
@@ -416,6 +417,16 @@ def test_writers_go_on_where_a_publication_has_all_tables(postgres_url: str, pol
         assert box.in_table() == ids
         box.conversion().finish_to_table()
         assert box.deliver(TABLE) == ids
+
+
+def test_writers_go_on_once_the_first_step_is_repeated_beside_a_publication_that_came_after_it(box: Bench) -> None:
+    box.bring_to(Stage.BOTH)
+    box.run("CREATE PUBLICATION everything FOR ALL TABLES")
+    with pytest.raises(DBAPIError, match="replica identity"):
+        box.commit(LOG, "a")
+    box.conversion().prepare()
+    assert box.stage is Stage.BOTH
+    assert box.commit(LOG, "a") == box.in_table()
 
 
 def test_a_log_that_was_made_before_a_publication_is_brought_back_beside_it(box: Bench) -> None:

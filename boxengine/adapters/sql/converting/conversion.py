@@ -81,6 +81,7 @@ class Conversion:
     def _prepare(self) -> None:
         with self._turn() as turn:
             if turn.found.stage is Stage.BOTH:
+                turn.run(turn.steps.identify())  # a publication may have come in between
                 return
             if turn.found.stage is Stage.LOG:
                 turn.run(turn.steps.lock_log())
