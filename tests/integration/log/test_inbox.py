@@ -127,6 +127,17 @@ def test_a_message_that_cannot_be_stored_becomes_a_failed_item_and_is_not_delive
     assert receive(bench, message(UUID_1)) == ([item], {item})
 
 
+def test_a_message_that_cannot_be_stored_does_not_stop_the_consumer_where_a_publication_has_the_log(
+    bench: Bench,
+) -> None:
+    bench.run("CREATE PUBLICATION everything FOR ALL TABLES")
+    with SqlInbox(bench.store).transaction(bench.box) as transaction, transaction.savepoint():
+        (item,) = bench.rows.insert(transaction.session, [message()]).ids
+        transaction.reject(int(item), "no value")
+    assert bench.side() == [(item, Status.FAILED, 1)]
+    assert checks.check(bench.engine, [bench.box]) == []
+
+
 def test_options_and_payloads_of_messages_are_found_in_log_and_side_table(bench: Bench) -> None:
     aside, _ = receive(bench, message(dedup_key="a", options={"n": 1}, payload=b"a"))
     bench.take(fail=tuple(aside))

@@ -44,6 +44,11 @@ _IS_COMPLETE = (
     "LEFT JOIN pg_catalog.pg_partitioned_table AS p ON p.partrelid = c.oid WHERE c.oid = to_regclass(:relation)"
 )
 """Of a log with partitions: whether it has the default one, which is made last."""
+_IS_IDENTIFIED = (
+    "SELECT c.relreplident = 'f' OR EXISTS (SELECT FROM pg_catalog.pg_index WHERE indrelid = c.oid AND indisreplident) "
+    "FROM pg_catalog.pg_class AS c WHERE c.oid = to_regclass(:relation)"
+)
+"""Of a log: whether something identifies its rows to a subscriber of a publication."""
 _ROOM = "fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000"
 """Room on each page for a position's next versions, so that moves stay on a few pages."""
 
@@ -175,6 +180,15 @@ def _identities(dialect: Dialect, side: Table, log: str) -> Iterator[Part]:
                 relation=quoted(dialect, side.schema or "", index),
                 index=index,
             )
+    if "uuid" in side.columns and not side.columns["uuid"].nullable:
+        # The consumer takes a message that cannot be stored out of the log again. The server refuses that where a publication has
+        # the log and nothing identifies its rows.
+        yield Part(
+            purpose="identify its rows for publications",
+            sql=f"ALTER TABLE {log} REPLICA IDENTITY USING INDEX {quoted(dialect, index_name('ux', name, 'uuid'))}",
+            relation=log,
+            check=_IS_IDENTIFIED,
+        )
 
 
 def _column(dialect: Dialect, column: Column[object], sequence: str) -> str:

@@ -1100,6 +1100,7 @@ CREATE INDEX IF NOT EXISTS ix_order_inbox_items_log_xact ON order_inbox_items_lo
 CREATE INDEX IF NOT EXISTS ix_order_inbox_items_log_id ON order_inbox_items_log ((bucket + 0), id);
 CREATE UNIQUE INDEX IF NOT EXISTS ux_order_inbox_items_log_uuid ON order_inbox_items_log (uuid);
 CREATE UNIQUE INDEX IF NOT EXISTS ux_order_inbox_items_log_dedup_key ON order_inbox_items_log (dedup_key) WHERE dedup_key IS NOT NULL;
+ALTER TABLE order_inbox_items_log REPLICA IDENTITY USING INDEX ux_order_inbox_items_log_uuid;
 CREATE TABLE IF NOT EXISTS order_inbox_items_positions (bucket int NOT NULL, passed pg_snapshot NOT NULL, batch pg_snapshot, place bigint NOT NULL DEFAULT 0, floor bigint, ceiling bigint, high bigint NOT NULL DEFAULT 0, turn bigint NOT NULL DEFAULT 0, server bigint NOT NULL, PRIMARY KEY (bucket, turn)) WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 INSERT INTO order_inbox_items_positions (bucket, passed, server)
 SELECT bucket,
