@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -158,6 +159,7 @@ def drop(
         if not dry_run:
             _confirm("drop", f"{subscription}: give up its position, {given_up(lost, unread)}?", yes=yes)
             lost = give_up(engine, log, own)
+            _forget_pause(servers, replace(log, name=f"{name}.{own}" if own else name))
             _note(servers, "drop", subscription, "", f"given up, {given_up(lost, unread)}")
             left_alone = not is_read(engine, log)
     finally:
@@ -239,6 +241,14 @@ def _forget_failures(servers: Servers, box: Box, moved: Moved) -> None:
         servers.memory.forget(box, moved.anew)
     except QueueUnavailable as error:
         notes().print(f"boxengine: done, and failures of before may still count for a while: {error}", markup=False)
+
+
+def _forget_pause(servers: Servers, box: Box) -> None:
+    """One that comes again under this name later must not stand still because of a pause that nobody remembers."""
+    try:
+        servers.pauses.forget(box)
+    except QueueUnavailable as error:
+        notes().print(f"boxengine: done, and a pause of before may still be in force: {error}", markup=False)
 
 
 def _note(servers: Servers, action: str, name: str, what: str, outcome: str) -> None:

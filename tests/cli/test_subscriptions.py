@@ -180,6 +180,18 @@ def test_one_that_was_taken_out_of_the_file_stops_the_others_until_it_is_given_u
     assert waiting(project) == {BILLING: 3}
 
 
+def test_one_that_is_given_up_and_comes_again_by_its_name_is_not_paused(project: Project) -> None:
+    file = project.config.read_text()
+    project.call("pause", SEARCH)
+    project.call("pause", BILLING)
+    project.config.write_text("\n".join(line for line in file.splitlines() if "search:" not in line))
+    project.call("subscriptions", "drop", SEARCH, "--yes")
+    project.config.write_text(file)
+    project.call("db", "create")
+    rows = json.loads(project.call("subscriptions", "list", "--json"))
+    assert {row["subscription"]: row["paused"] for row in rows} == {BILLING: True, SEARCH: False}
+
+
 def test_a_log_that_goes_to_subscriptions_or_back_may_leave_out_what_was_delivered(project: Project) -> None:
     """Retention keeps delivered items, and the next reader begins with the oldest."""
     plain = "plain_outbox_item"
