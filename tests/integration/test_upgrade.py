@@ -12,15 +12,18 @@ import pytest
 import sqlalchemy as sa
 
 from boxengine.adapters.sql.connecting.engine import connect
-from boxengine.adapters.sql.making import schema, upgrade
+from boxengine.adapters.sql.delivering.store import SqlStore
+from boxengine.adapters.sql.making import checks, schema, upgrade
 from boxengine.adapters.sql.making.planning import Step
+from boxengine.adapters.sql.receiving.inbox import SqlInbox
 from boxengine.domain.box import Box, BoxType, Storage, StrictOrder
-from boxengine.errors import StoreUnavailable
+from boxengine.errors import SchemaMismatch, StoreUnavailable
 from tests.eventually import eventually
 from tests.servers.pgbouncer import PgBouncer
 
 BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", bucket_size=4)
 THEIRS = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="tenant_a.order_outbox_items", bucket_size=4)
+INBOX = Box(name="order_inbox_item", type=BoxType.INBOX, table="order_inbox_items", bucket_size=4)
 INDEX = "ix_order_outbox_items_failed"
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'virtualxid'"
 LIMITED = "DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET lock_timeout = 1'; END $$"
@@ -133,3 +136,60 @@ def test_what_an_attempt_left_is_dropped_in_its_own_schema(engine: sa.Engine) ->
     list(upgrade.apply(engine, plan(engine, THEIRS)))
     assert plan(engine, THEIRS) == []
     assert asked(engine, f"SELECT '{INDEX}'::regclass::oid") == ours
+
+
+def unfinished(engine: sa.Engine, index: str, *, valid: bool = False) -> None:
+    run(engine, f"UPDATE pg_index SET indisvalid = {valid} WHERE indexrelid = '{index}'::regclass")
+
+
+@pytest.mark.parametrize("name", ["pending", "failed", "troubled"])
+def test_an_index_that_is_not_finished_is_told(engine: sa.Engine, name: str) -> None:
+    box = replace(BOX, strict_order=StrictOrder.KEY)
+    schema.create(engine, [box])
+    unfinished(engine, f"ix_{BOX.table}_{name}")
+    told = {finding.message: finding for finding in checks.check(engine, [box])}
+    (message,) = (each for each in told if each.startswith(f"index ix_{BOX.table}_{name} is not finished"))
+    assert (told[message].severity, told[message].remedy) == ("warning", "boxengine db upgrade makes it anew.")
+    list(upgrade.apply(engine, plan(engine, box)))
+    assert checks.check(engine, [box]) == []
+
+
+def test_an_index_of_a_log_that_is_not_finished_is_told(engine: sa.Engine) -> None:
+    box = replace(BOX, storage=Storage.LOG)
+    schema.create(engine, [box])
+    unfinished(engine, f"ix_{BOX.table}_log_xact")
+    (finding,) = checks.check(engine, [box])
+    assert finding.message.startswith(f"index ix_{BOX.table}_log_xact is not finished")
+
+
+def test_what_could_not_be_made_unique_counts_as_absent(engine: sa.Engine) -> None:
+    """``db create`` over an inbox that has a message twice leaves an index that keeps nothing out."""
+    schema.create(engine, [INBOX])
+    columns = "order_inbox_items (uuid, event_key, bucket, payload)"
+    run(
+        engine,
+        "DROP INDEX ux_order_inbox_items_uuid",
+        "ALTER TABLE order_inbox_items DROP COLUMN dedup_key",
+        f"INSERT INTO {columns} VALUES (gen_random_uuid(), 'a', 0, 'x')",
+        f"INSERT INTO {columns} SELECT uuid, 'b', 0, 'x' FROM order_inbox_items",
+    )
+    with engine.connect() as connection:
+        steps = upgrade.plan_indexes(connection, [INBOX])
+    with pytest.raises(StoreUnavailable, match="could not create unique index"):
+        list(upgrade.apply(engine, steps))
+    told = [finding.message for finding in checks.check(engine, [INBOX])]
+    assert any("no unique index over uuid: a message that comes twice is stored twice" in each for each in told)
+    with pytest.raises(SchemaMismatch, match="could store a message twice"):
+        SqlInbox(SqlStore(engine)).columns(INBOX)
+
+
+def test_a_worker_uses_an_index_once_it_is_finished(engine: sa.Engine) -> None:
+    schema.create(engine, [BOX])
+    index = f"ix_{BOX.table}_delayed"
+    unfinished(engine, index)
+    store = SqlStore(engine)
+    assert store.table(BOX).delayed_index is None
+    assert store.look_again() == []
+    unfinished(engine, index, valid=True)
+    assert store.look_again() == [BOX.name]
+    assert store.table(BOX).delayed_index == index

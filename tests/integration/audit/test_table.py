@@ -135,6 +135,18 @@ def test_rows_with_one_uuid_or_one_dedup_key_are_duplicates(bench: Bench) -> Non
     ]
 
 
+def test_an_index_that_is_not_finished_vouches_for_nothing(bench: Bench) -> None:
+    if bench.store.engine.dialect.name != "postgresql":
+        return  # it has no concurrent creation
+    bench.execute(
+        "UPDATE pg_index SET indisvalid = false, indisready = false "
+        f"WHERE indexrelid = to_regclass('ux_{bench.box.table}_dedup')"
+    )
+    first = bench.delivered("7", ago=9, dedup_key="a")
+    bench.delivered("8", ago=8, dedup_key="a")
+    assert bench.told() == [("duplicate", first, "7")]
+
+
 # ── left behind ──────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -87,6 +87,9 @@ def test_what_a_broken_off_index_left_behind_is_made_anew(postgres_url: str) -> 
     try:
         schema.create(engine, [BOX], {})
         run(engine, "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'ux_report_jobs_holds'::regclass")
+        (finding,) = schema.check(engine, [BOX], {})
+        assert finding.severity == "error"
+        assert finding.message.startswith("index ux_report_jobs_holds is not finished")
         steps = plan(engine)
         assert [step.purpose for step in steps] == [
             "drop what an attempt left of ux_report_jobs_holds",

@@ -12,9 +12,16 @@ from sqlalchemy.engine.interfaces import Dialect
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.jobs.models import schedule_table
 from boxengine.adapters.sql.jobs.rows import JobRows
-from boxengine.adapters.sql.making.checks import ADDED_BY_UPGRADE, Finding, check_engines, unless_locked
+from boxengine.adapters.sql.making.checks import (
+    ADDED_BY_UPGRADE,
+    MADE_ANEW,
+    UNFINISHED,
+    Finding,
+    check_engines,
+    unless_locked,
+)
 from boxengine.adapters.sql.making.planning import is_set
-from boxengine.adapters.sql.shape.tables import for_driver, quoted, unescaped
+from boxengine.adapters.sql.shape.tables import for_driver, quoted, unescaped, unfinished_indexes
 from boxengine.domain.jobs import JobBox
 
 _EQUAL_KEYS = (
@@ -96,6 +103,7 @@ def _check(engine: Engine, box: JobBox, models: Models) -> list[Finding]:
             findings += check_engines(connection, box, [table.name], table.schema)
             columns = {column["name"] for column in present.get_columns(table.name, schema=table.schema)}
             indexes = {unescaped(index["name"] or "") for index in present.get_indexes(table.name, schema=table.schema)}
+            unfinished = unfinished_indexes(connection, quoted(engine.dialect, table.schema or "", table.name))
             missing = sorted({column.name for column in table.columns} - columns)
             findings += [
                 Finding(box.name, "error", f"table {table.fullname} has no column {name}", ADDED_BY_UPGRADE)
@@ -104,10 +112,12 @@ def _check(engine: Engine, box: JobBox, models: Models) -> list[Finding]:
             if "holds" in table.columns:
                 findings += _check_collation(connection, table, box)
             for index in sorted(table.indexes, key=lambda each: str(each.name)):
+                # Without the unique ones two jobs of one key could run, or one job be created twice.
+                severity = "error" if index.unique else "warning"
                 if index.name not in indexes:
-                    # Without the unique ones two jobs of one key could run, or one job be created twice.
-                    severity = "error" if index.unique else "warning"
                     findings.append(Finding(box.name, severity, f"no index {index.name}: db create"))
+                elif index.name in unfinished:
+                    findings.append(Finding(box.name, severity, UNFINISHED.format(index.name), MADE_ANEW))
     return findings
 
 

@@ -9,6 +9,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from boxengine.adapters.sql.jobs.schema import Models, tables, tuning
 from boxengine.adapters.sql.making.planning import Step, TablePlanner, at_table
+from boxengine.adapters.sql.shape.tables import unfinished_indexes
 from boxengine.domain.jobs import JobBox
 
 
@@ -52,7 +53,7 @@ class _Planner(TablePlanner):
 
     def _indexes(self) -> Iterator[Step]:
         known = self._known_indexes()
-        broken = self._invalid_indexes() if self._postgres else {}
+        broken = unfinished_indexes(self._connection, self._name)
         for index in sorted(self._table.indexes, key=lambda index: str(index.name)):
             yield from self._missing_index_steps(str(index.name), self._compiled(CreateIndex(index)), known, broken)
 

@@ -14,14 +14,14 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection
 
 from boxengine.adapters.sql.connecting.cursors import cursor_of
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.dialects.unreadable import within_reach
 from boxengine.adapters.sql.looking import key_order
-from boxengine.adapters.sql.shape.tables import BoxTable, leads_to_keys, quoted, unescaped
+from boxengine.adapters.sql.shape.tables import BoxTable, finished_indexes, leads_to_keys, quoted, unescaped
 from boxengine.domain.box import Box
 from boxengine.domain.item import REPLAY_OF, Status
 from boxengine.ports.people.audit import AuditedRow, LastDelivered, Replayed, RowMark, Twins
@@ -142,7 +142,7 @@ class SqlAudit:
     def _key_index(self, box: Box) -> str | None:
         schema, _, name = box.table.rpartition(".")
         with translated(self._store.engine), self._store.engine.connect() as connection:
-            for index in inspect(connection).get_indexes(name, schema=schema or None):
+            for index in finished_indexes(connection, schema, name):
                 if index["name"] and leads_to_keys(index):
                     return quoted(connection.dialect, unescaped(index["name"]))
         return None
@@ -229,8 +229,7 @@ class _Index(NamedTuple):
 
 def _indexes(connection: Connection, box: Box) -> Iterator[_Index]:
     schema, _, name = box.table.rpartition(".")
-    found = inspect(connection)
-    for index in found.get_indexes(name, schema=schema or None):
+    for index in finished_indexes(connection, schema, name):
         options = index.get("dialect_options", {})
         if index["name"] and index["column_names"]:
             condition = options.get("postgresql_where")

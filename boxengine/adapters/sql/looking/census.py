@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, text
 
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.connecting.reading import reading
@@ -21,7 +21,7 @@ from boxengine.adapters.sql.delivering.fronts import HELD, behind_front, held
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.looking.counting import count_pending
 from boxengine.adapters.sql.shape.index_names import index_name
-from boxengine.adapters.sql.shape.tables import BoxTable, quoted, unescaped
+from boxengine.adapters.sql.shape.tables import BoxTable, finished_indexes, quoted, unescaped
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Status
 from boxengine.ports import Count, Counts, Precision
@@ -97,7 +97,7 @@ class Indexes(NamedTuple):
     def of(cls, found: BoxTable, connection: Connection) -> Indexes:
         """Reads the table's current indexes."""
         schema, _, name = found.box.table.rpartition(".")
-        indexes = inspect(connection).get_indexes(name, schema=schema or None)
+        indexes = finished_indexes(connection, schema, name)
         names = {index["name"] for index in indexes}
         leading = (
             unescaped(index["name"] or "")

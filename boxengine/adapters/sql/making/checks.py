@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,8 +14,8 @@ from boxengine.adapters.sql.log.foreign import STILL_ARRIVING
 from boxengine.adapters.sql.log.partitions import partitions_of
 from boxengine.adapters.sql.making.planning import LOCKED, engine_without_transactions, no_answer
 from boxengine.adapters.sql.making.schema import known_indexes, tables
-from boxengine.adapters.sql.shape.index_names import index_name
-from boxengine.adapters.sql.shape.tables import BoxTable, counters_of, reflect
+from boxengine.adapters.sql.shape.index_names import index_name, index_names
+from boxengine.adapters.sql.shape.tables import BoxTable, counters_of, reflect, unfinished_indexes
 from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.domain.jobs import JobBox
 from boxengine.domain.words import plural
@@ -23,10 +23,16 @@ from boxengine.errors import SchemaMismatch, StoreConflict
 
 MADE_BY_CREATE = "boxengine db create makes it."
 ADDED_BY_UPGRADE = "boxengine db upgrade adds it."
+MADE_ANEW = "boxengine db upgrade makes it anew."
+UNFINISHED = (
+    "index {} is not finished, because its creation was broken off, or is still under way: no query uses it, and it does not "
+    "keep values unique"
+)
 _NO_DELIVERY = "Until then, workers deliver nothing of this box."
 _IDENTIFY = "As its owner: ALTER TABLE {} REPLICA IDENTITY FULL."
 _MOMENTS = ("available_at", "created_at", "processed_at", "updated_at")
 _ONE_KEPT = "A worker that starts keeps the right one, as does boxengine db reposition."
+_INDEXES_OF_A_LOG = (("ix", "xact"), ("ix", "id"), ("ux", "uuid"), ("ux", "dedup_key"))
 _AS_THEY_COME = (
     "ALTER SEQUENCE {} CACHE 1; then restart the applications, whose sessions use up the ids that they have."
 )
@@ -95,6 +101,8 @@ def _check_box(connection: Connection, present: Inspector, table: Table, box: Bo
         message = f"table {box.table} has no {lack}, which its sequence needs: no item can be created; db create"
         yield Finding(box.name, "error", message)
     yield from _check_indexes(present, table, found)
+    names = {str(index.name) for index in table.indexes} | index_names(table.name)
+    yield from _unfinished(connection, box, found.name, names)
 
 
 def check_engines(
@@ -160,6 +168,17 @@ def _check_ids(connection: Connection, found: BoxTable) -> Iterator[Finding]:
         yield Finding(box.name, "warning", told, _AS_THEY_COME.format(sequence))
 
 
+def _unfinished(connection: Connection, box: Box, table: str, names: Container[str]) -> Iterator[Finding]:
+    """Of these indexes, those that are there and serve nobody.
+
+    Args:
+        table: quoted.
+    """
+    for name in unfinished_indexes(connection, table):
+        if name in names:
+            yield Finding(box.name, "warning", UNFINISHED.format(name), MADE_ANEW)
+
+
 def _check_indexes(present: Inspector, table: Table, found: BoxTable) -> Iterator[Finding]:
     box = found.box
     if present.dialect.name == "postgresql":
@@ -204,11 +223,19 @@ def _check_log(connection: Connection, found: BoxTable) -> list[Finding]:
         *([Finding(box.name, "error", STILL_ARRIVING.format(", ".join(arriving)), _NO_DELIVERY)] if arriving else []),
         *([Finding(box.name, "error", told)] if absent else []),
         *([Finding(box.name, "error", twice, _ONE_KEPT)] if doubled else []),
+        *_check_indexes_of_log(connection, box, log),
         *_check_constraints(connection, found, log),
         *_check_references(connection, found),
         *_check_publications(connection, box, log),
         *_check_partitions(connection, box, log),
     ]
+
+
+def _check_indexes_of_log(connection: Connection, box: Box, log: logs.LogTable) -> Iterator[Finding]:
+    name, _ = logs.names_in(box)
+    names = {index_name(kind, name, of) for kind, of in _INDEXES_OF_A_LOG}
+    if not _is_told_of_another(box):
+        yield from _unfinished(connection, box, log.log, names)
 
 
 def _check_constraints(connection: Connection, side: BoxTable, log: logs.LogTable) -> Iterator[Finding]:

@@ -114,22 +114,6 @@ class TablePlanner:
     def _is_set(self, statement: str) -> bool:
         return is_set(self._connection, self._table, statement)
 
-    def _invalid_indexes(self, table: str | None = None) -> dict[str, str]:
-        """Indexes that a concurrent creation left unfinished: no query uses them, but every write maintains them.
-
-        Args:
-            table: quoted; None: the one that is planned.
-
-        Returns:
-            Each one's name, with the same quoted and with its schema, in which another index of that name is out of reach.
-        """
-        query = text(
-            "SELECT c.relname, quote_ident(n.nspname) || '.' || quote_ident(c.relname) FROM pg_index i "
-            "JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
-            "WHERE i.indrelid = to_regclass(:name) AND NOT i.indisvalid"
-        )
-        return dict(self._connection.execute(query, {"name": table or self._name}).all())
-
     # ── making steps ─────────────────────────────────────────────────────────────────────────────────
 
     @property

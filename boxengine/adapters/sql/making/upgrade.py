@@ -21,7 +21,15 @@ from boxengine.adapters.sql.log.tables import names_in, refuse_old_servers, refu
 from boxengine.adapters.sql.making import schema
 from boxengine.adapters.sql.making.planning import Step, TablePlanner, at_table
 from boxengine.adapters.sql.shape.index_names import index_name
-from boxengine.adapters.sql.shape.tables import OPTIONAL, counters_of, for_driver, leads_to_keys, quoted, unescaped
+from boxengine.adapters.sql.shape.tables import (
+    OPTIONAL,
+    counters_of,
+    for_driver,
+    leads_to_keys,
+    quoted,
+    unescaped,
+    unfinished_indexes,
+)
 from boxengine.domain.box import Box, Storage
 
 LOCK_PATIENCE = timedelta(seconds=5)
@@ -167,7 +175,7 @@ class _Planner(TablePlanner):
             unescaped(index["name"] or ""): index
             for index in self._present.get_indexes(self._table.name, schema=self._table.schema)
         }
-        broken = self._invalid_indexes() if self._postgres else {}
+        broken = unfinished_indexes(self._connection, self._name)
         return set(found), broken, any(leads_to_keys(index) for name, index in found.items() if name not in broken)
 
     def _tuning(self) -> Iterator[Step]:
@@ -202,7 +210,7 @@ class _Planner(TablePlanner):
         sequence = log_parts.sequence_of(self._connection, self._table, self._box) if numbered else None
         partitioned = log_parts.has_partitions(self._connection, self._table, self._box)
         log = quoted(self._dialect, self._table.schema or "", names_in(self._box)[0])
-        broken = {} if partitioned else self._invalid_indexes(log)
+        broken = {} if partitioned else unfinished_indexes(self._connection, log)
         for part in log_parts.parts(self._dialect, self._table, self._box, sequence=sequence):
             is_there = part.is_there(self._connection)
             # PostgreSQL makes no index over partitions concurrently.

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, inspect, text
 
 from boxengine.adapters.sql.connecting.errors import blaming_the_row
-from boxengine.adapters.sql.shape.tables import BoxTable
+from boxengine.adapters.sql.shape.tables import BoxTable, finished_indexes
 from boxengine.domain.item import Status
 
 
@@ -69,9 +69,8 @@ def _parsed(options: Any) -> Any:
 def has_unique(connection: Connection, table: str, column: str) -> bool:
     """Whether a unique index or constraint of the table has this column alone."""
     schema, _, name = table.rpartition(".")
-    found = inspect(connection)
-    unique: list[list[str | None]] = [
-        index["column_names"] for index in found.get_indexes(name, schema=schema or None) if index["unique"]
+    unique = [index["column_names"] for index in finished_indexes(connection, schema, name) if index["unique"]]
+    constraints = [
+        each["column_names"] for each in inspect(connection).get_unique_constraints(name, schema=schema or None)
     ]
-    constraints = [each["column_names"] for each in found.get_unique_constraints(name, schema=schema or None)]
     return [column] in unique or [column] in constraints

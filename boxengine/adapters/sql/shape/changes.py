@@ -19,7 +19,7 @@ _POSTGRESQL = text("""
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace JOIN pg_attribute AS a ON a.attrelid = c.oid
     WHERE c.relname IN :tables AND n.nspname IN :schemas AND a.attnum > 0 AND NOT a.attisdropped
     UNION ALL
-    SELECT n.nspname, c.relname, i.relname, i.oid::text, NULL
+    SELECT n.nspname, c.relname, i.relname, i.oid::text, x.indisvalid::text
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace JOIN pg_index AS x ON x.indrelid = c.oid
     JOIN pg_class AS i ON i.oid = x.indexrelid WHERE c.relname IN :tables AND n.nspname IN :schemas
     UNION ALL

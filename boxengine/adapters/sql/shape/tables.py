@@ -34,6 +34,11 @@ PENDING_BY_BUCKET = "ORDER BY bucket, id"
 """The order in which the index that ``db create`` makes returns pending rows."""
 NO_KEY_INDEX = "who looks for a key's later items (latest_available) reads the whole table; db create makes it"
 NO_INDEX_OF_PARKED_KEYS = "strict_order: key reads the whole table at each poll; db create makes it"
+_UNFINISHED = text(
+    "SELECT i.relname, quote_ident(n.nspname) || '.' || quote_ident(i.relname) FROM pg_index AS x "
+    "JOIN pg_class AS i ON i.oid = x.indexrelid JOIN pg_namespace AS n ON n.oid = i.relnamespace "
+    "WHERE x.indrelid = to_regclass(:name) AND NOT x.indisvalid"
+)
 
 
 def counters_of(table: str) -> str:
@@ -159,7 +164,7 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
             f"box {box.name}: table {box.table!r} has an id of type {types['id']}; expected a whole number"
         )
     place = schema or _schema_of(connection, name)
-    indexes = inspect(connection).get_indexes(name, schema=schema or None)
+    indexes = finished_indexes(connection, schema, name)
     unique = frozenset(tuple(index["column_names"]) for index in indexes if index["unique"])
     ambiguous = "dedup_key" in types and ("dedup_key",) not in unique
     comment = comment_of(connection, place, name)
@@ -293,6 +298,27 @@ def _name_of(connection: Connection, indexes: Sequence[ReflectedIndex], *columns
         if index["column_names"] in columns and index["name"]:
             return quoted(connection.dialect, unescaped(index["name"]))
     return None
+
+
+def unfinished_indexes(connection: Connection, table: str) -> dict[str, str]:
+    """Indexes whose concurrent creation was broken off, or is under way: no query uses them, but every write maintains them.
+
+    Args:
+        table: quoted.
+
+    Returns:
+        Each one's name, with the same quoted and with its schema, in which another index of that name is out of reach.
+    """
+    if connection.dialect.name != "postgresql":
+        return {}
+    return dict(connection.execute(_UNFINISHED, {"name": table}).all())
+
+
+def finished_indexes(connection: Connection, schema: str, name: str) -> list[ReflectedIndex]:
+    """The indexes of a table without those: what queries can use, and what keeps a value unique."""
+    unfinished = unfinished_indexes(connection, quoted(connection.dialect, schema, name))
+    found = inspect(connection).get_indexes(name, schema=schema or None)
+    return [index for index in found if index["name"] not in unfinished]
 
 
 def leads_to_keys(index: ReflectedIndex) -> bool:
