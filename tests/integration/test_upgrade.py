@@ -81,6 +81,22 @@ def test_an_index_waits_for_older_transactions_without_a_limit(
     watcher.dispose()
 
 
+def test_an_index_is_finished_though_the_database_limits_statements(engine: sa.Engine, postgres_url: str) -> None:
+    """The limit is longer than a statement of this test takes, and shorter than the older transaction."""
+    schema.create(engine, [BOX])
+    run(engine, f"DROP INDEX {INDEX}", LIMITED.replace("lock_timeout = 1", "statement_timeout = 2000"))
+    engine.dispose()
+    watcher = sa.create_engine(postgres_url)
+    overdue = f"{WAITING} AND now() - query_start > interval '3 seconds'"
+    with ThreadPoolExecutor(1) as threads:
+        with older_transaction(postgres_url):
+            done = threads.submit(lambda: list(upgrade.apply(engine, plan(engine))))
+            eventually(lambda: done.done() or asked(watcher, overdue))
+        assert len(done.result()) == 1
+    assert plan(engine) == []
+    watcher.dispose()
+
+
 @pytest.mark.parametrize("step", ["the index", "the column"])
 @pytest.mark.parametrize("pooled", [False, True])
 def test_no_setting_of_an_upgrade_stays_on_a_connection(

@@ -34,6 +34,11 @@ from boxengine.domain.box import Box, Storage
 
 LOCK_PATIENCE = timedelta(seconds=5)
 """How long a step waits for a lock that keeps writers out. While it waits, every later writer waits, too."""
+_NO_LIMITS = (
+    "SELECT set_config(name, '0', false) FROM pg_settings "
+    "WHERE name IN ('lock_timeout', 'statement_timeout', 'transaction_timeout')"
+)
+"""Versions before 17 have not all of them."""
 
 
 def plan(connection: Connection, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[Step]:
@@ -80,14 +85,14 @@ def apply(engine: Engine, steps: Iterable[Step], *, tell: Callable[[str], None] 
 
 
 def _run_concurrently(engine: Engine, statement: str) -> None:
-    """Runs it without a limit: its wait for older transactions holds up no writer, and what a limit cuts off leaves an index that
-    every write maintains and no query uses."""
+    """Runs it without a limit, whatever database and account have: its wait for older transactions holds up no writer, and what a
+    limit cuts off leaves an index that every write maintains and no query uses."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         # Closed afterwards, so that the setting ends with it. A pooler would hand the setting to other clients.
         connection.detach()
         driver: Any = connection.connection.dbapi_connection
         if not (engine.driver == "psycopg" and is_pooled(driver)):
-            connection.exec_driver_sql("SET lock_timeout = 0")
+            connection.exec_driver_sql(_NO_LIMITS)
         connection.exec_driver_sql(for_driver(statement))
 
 
