@@ -17,7 +17,7 @@ from boxengine.adapters.sql.making import checks, schema, upgrade
 from boxengine.adapters.sql.making.planning import Step
 from boxengine.adapters.sql.receiving.inbox import SqlInbox
 from boxengine.domain.box import Box, BoxType, Storage, StrictOrder
-from boxengine.errors import SchemaMismatch, StoreUnavailable
+from boxengine.errors import BoxError, SchemaMismatch, StoreUnavailable
 from tests.eventually import eventually
 from tests.servers.pgbouncer import PgBouncer
 
@@ -152,6 +152,23 @@ def test_what_an_attempt_left_is_dropped_in_its_own_schema(engine: sa.Engine) ->
     list(upgrade.apply(engine, plan(engine, THEIRS)))
     assert plan(engine, THEIRS) == []
     assert asked(engine, f"SELECT '{INDEX}'::regclass::oid") == ours
+
+
+def test_an_index_that_another_session_is_making_is_not_dropped(engine: sa.Engine, postgres_url: str) -> None:
+    schema.create(engine, [BOX])
+    run(engine, f"DROP INDEX {INDEX}")
+    other = connect(postgres_url, connections=1)
+    with ThreadPoolExecutor(1) as threads:
+        with older_transaction(postgres_url):
+            done = threads.submit(lambda: list(upgrade.apply(other, plan(other))))
+            eventually(lambda: done.done() or asked(engine, WAITING))
+            with pytest.raises(
+                BoxError, match=rf"session \d+ is making the index {INDEX}; run this command again once it"
+            ):
+                plan(engine)
+        assert len(done.result()) == 1
+    assert plan(engine) == []
+    other.dispose()
 
 
 def unfinished(engine: sa.Engine, index: str, *, valid: bool = False) -> None:

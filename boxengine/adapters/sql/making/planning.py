@@ -13,13 +13,16 @@ from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.shape.models import primary_key_name
 from boxengine.adapters.sql.shape.tables import quoted, unescaped
-from boxengine.errors import StoreConflict
+from boxengine.errors import BoxError, StoreConflict
 
 LOCKED = "End the transaction that has locked it, or wait until it is over."
 _ENGINE = text(
     "SELECT t.engine FROM information_schema.tables AS t JOIN information_schema.engines AS e ON e.engine = t.engine "
     "WHERE t.table_schema = COALESCE(:schema, DATABASE()) AND t.table_name = :name AND COALESCE(e.transactions, 'NO') <> 'YES'"
 )
+_UNDER_WAY = text("SELECT pid FROM pg_stat_progress_create_index WHERE index_relid = to_regclass(:index)")
+_TELLS_WHAT_IS_UNDER_WAY = (12,)
+"""The first version of PostgreSQL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +152,27 @@ class TablePlanner:
     ) -> Iterator[Step]:
         """The steps that make the index by the statement; none if it is there and valid."""
         if name in broken:
+            self._refuse_while_made(name, broken[name])
             drop = f"DROP INDEX CONCURRENTLY {broken[name]}"
             yield self._step(f"drop what an attempt left of {name}", drop, concurrent=True)
         elif name in known:
             return
         yield self._index_step(name, statement)
+
+    def _refuse_while_made(self, name: str, index: str) -> None:
+        """A session goes on making its index after its client was killed: to drop that one would throw away the work of hours.
+
+        Raises:
+            BoxError: one is making it.
+        """
+        if (self._dialect.server_version_info or ()) < _TELLS_WHAT_IS_UNDER_WAY:
+            return
+        pid = self._connection.execute(_UNDER_WAY, {"index": index}).scalar()
+        if pid is not None:
+            raise BoxError(
+                f"table {self._table.fullname}: session {pid} is making the index {name}; run this command again once it has "
+                f"ended, or end it: SELECT pg_cancel_backend({pid})"
+            )
 
     def _table_steps(self, statements: Sequence[str]) -> list[Step]:
         """The steps that make the table (its first statement) and what belongs to it."""
