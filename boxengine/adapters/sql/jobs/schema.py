@@ -20,7 +20,7 @@ from boxengine.adapters.sql.making.checks import (
     check_engines,
     unless_locked,
 )
-from boxengine.adapters.sql.making.planning import is_set
+from boxengine.adapters.sql.making.planning import is_set, one_at_a_time
 from boxengine.adapters.sql.shape.tables import for_driver, quoted, unescaped, unfinished_indexes
 from boxengine.domain.jobs import JobBox
 
@@ -48,7 +48,7 @@ def tables(boxes: Iterable[JobBox], models: Models) -> list[tuple[JobBox, Table]
 def create(engine: Engine, boxes: Sequence[JobBox], models: Models) -> list[str]:
     """Makes what is missing of tables and indexes; returns the names of tables made. Doing it twice changes nothing."""
     made = []
-    with translated(engine), engine.begin() as connection:
+    with translated(engine), engine.begin() as connection, one_at_a_time(connection):
         present = inspect(connection)
         for _, table in tables(boxes, models):
             if not present.has_table(table.name, schema=table.schema):

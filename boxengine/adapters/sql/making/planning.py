@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, Engine, Table, inspect, text
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
+from boxengine.adapters.sql.connecting.engine import ROW_LOCK_WAIT
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.shape.models import primary_key_name
 from boxengine.adapters.sql.shape.tables import quoted, unescaped
@@ -23,6 +25,9 @@ _ENGINE = text(
 _UNDER_WAY = text("SELECT pid FROM pg_stat_progress_create_index WHERE index_relid = to_regclass(:index)")
 _TELLS_WHAT_IS_UNDER_WAY = (12,)
 """The first version of PostgreSQL."""
+_LOCK = f"{zlib.crc32(b'boxengine')}, -3"
+"""The numbers of PostgreSQL's lock. The second one is no bucket's."""
+_LOCK_OF_MYSQL = {"name": "boxengine tables", "seconds": ROW_LOCK_WAIT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,24 @@ def at_table(engine: Engine, name: str) -> Iterator[None]:
             yield
     except StoreConflict as error:
         raise StoreConflict(f"{no_answer(name, error)}. {LOCKED}") from error
+
+
+@contextmanager
+def one_at_a_time(connection: Connection) -> Iterator[None]:
+    """Within the block no other run makes tables in this database: containers that a deployment starts at once may each begin by
+    making them. On PostgreSQL the transaction holds the lock to its end."""
+    match connection.dialect.name:
+        case "postgresql":
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+            yield
+        case "mysql" | "mariadb":
+            connection.execute(text("SELECT GET_LOCK(:name, :seconds)"), _LOCK_OF_MYSQL)
+            try:
+                yield
+            finally:
+                connection.execute(text("SELECT RELEASE_LOCK(:name)"), _LOCK_OF_MYSQL)
+        case _:
+            yield
 
 
 def no_answer(table: str, reason: object) -> str:

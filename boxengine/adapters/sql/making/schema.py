@@ -12,7 +12,7 @@ from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.creating.sequence import counters
 from boxengine.adapters.sql.log import parts as log_parts
 from boxengine.adapters.sql.log import tables as logs
-from boxengine.adapters.sql.making.planning import at_table, is_set
+from boxengine.adapters.sql.making.planning import at_table, is_set, one_at_a_time
 from boxengine.adapters.sql.shape.index_names import index_name
 from boxengine.adapters.sql.shape.models import box_table, storage_settings
 from boxengine.adapters.sql.shape.tables import for_driver, leads_to_keys, quoted, unescaped
@@ -41,7 +41,7 @@ def create(engine: Engine, boxes: Sequence[Box], models: Iterable[type] = ()) ->
     """
     made = []
     boxes = logs.with_sources(boxes)
-    with translated(engine), engine.begin() as connection:
+    with translated(engine), engine.begin() as connection, one_at_a_time(connection):
         present = inspect(connection)
         for box in boxes:
             if box.storage is Storage.LOG:
