@@ -7,7 +7,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from tests.cli.project import Project
 from tests.conformance.log_stores import SqlLogHarness
 from tests.conformance.sql_stores import SqlHarness, postgresql
 from tests.eventually import eventually
+from tests.servers.databases import with_setting
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresFromWheel
 from tests.servers.promised import promised_servers, require
@@ -98,6 +99,19 @@ def test_a_transaction_that_has_been_open_for_long_is_found_and_alarms(
         (alarm,) = eventually(alarms)
     assert alarm.alarming
     assert "A transaction has been open for" in alarm.text
+
+
+def test_an_old_transaction_is_found_where_intervals_are_written_in_another_style(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("boxengine.adapters.sql.checking.checkup.LONG_TRANSACTION", timedelta(seconds=-5))
+    store = SqlStore(connect(with_setting(postgres_url, "intervalstyle=iso_8601"), connections=1))
+    engine = sa.create_engine(postgres_url)
+    with closing(store), engine.connect() as session:
+        pid = session.scalar(sa.text("SELECT pg_backend_pid()"))
+        alarms = SqlCheckup(store, now=now).alarms([])
+    engine.dispose()
+    assert [each for each in alarms if str(each.advice).endswith(f"pg_terminate_backend({pid})")]
 
 
 def test_a_clock_that_differs_is_found(harness: SqlHarness) -> None:

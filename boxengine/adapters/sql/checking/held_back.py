@@ -10,12 +10,13 @@ from sqlalchemy import Connection, text
 from boxengine.ports.people.checkup import Remark
 
 _TRANSACTIONS = text(
-    "SELECT pid, coalesce(application_name, ''), coalesce(state, ''), now() - xact_start FROM pg_stat_activity "
-    "WHERE xact_start < now() - make_interval(secs => :long) AND pid <> pg_backend_pid() "
+    # No interval: some databases write those in a form that the driver does not read (intervalstyle).
+    "SELECT pid, coalesce(application_name, ''), coalesce(state, ''), extract(epoch FROM now() - xact_start) "
+    "FROM pg_stat_activity WHERE xact_start < now() - make_interval(secs => :long) AND pid <> pg_backend_pid() "
     "AND backend_type = 'client backend' ORDER BY xact_start LIMIT 20"
 )
 _PREPARED = text(
-    "SELECT gid, now() - prepared FROM pg_prepared_xacts WHERE database = current_database() "
+    "SELECT gid, extract(epoch FROM now() - prepared) FROM pg_prepared_xacts WHERE database = current_database() "
     "AND prepared < now() - make_interval(secs => :long) ORDER BY prepared LIMIT 20"
 )
 _SLOTS = text(
@@ -36,13 +37,13 @@ def transactions(connection: Connection, longer_than: timedelta, *, area: str) -
     """Transactions that have been open for longer, prepared ones too."""
     long = {"long": longer_than.total_seconds()}
     found = connection.execute(_TRANSACTIONS, long).all()
-    for pid, name, state, age in found:
+    for pid, name, state, seconds in found:
         whose = f"pid {pid}{f' ({name})' if name else ''}, {state or 'unknown'}"
-        yield old_transaction(whose, age, f"SELECT pg_terminate_backend({pid})", area=area)
+        yield old_transaction(whose, seconds, f"SELECT pg_terminate_backend({pid})", area=area)
     prepared = connection.execute(_PREPARED, long).all()
-    for gid, age in prepared:
+    for gid, seconds in prepared:
         end = f"ROLLBACK PREPARED {_literal(gid)}"
-        yield old_transaction(f"prepared as {gid}, neither committed nor rolled back", age, end, area=area)
+        yield old_transaction(f"prepared as {gid}, neither committed nor rolled back", seconds, end, area=area)
     if not found and not prepared:
         yield Remark(area=area, text="No transaction has been open for long.")
 
@@ -73,16 +74,17 @@ def standbys(connection: Connection, more_than: int, *, area: str) -> Iterator[R
         )
 
 
-def old_transaction(whose: str, age: timedelta, end: str, *, area: str) -> Remark:
+def old_transaction(whose: str, seconds: float, end: str, *, area: str) -> Remark:
     """The finding.
 
     Args:
+        seconds: its age.
         end: the statement that ends it.
     """
     return Remark(
         area=area,
         alarming=True,
-        text=f"A transaction has been open for {_lasting(age)}: {whose}. Dead rows that are younger cannot be removed.",
+        text=f"A transaction has been open for {_lasting(seconds)}: {whose}. Dead rows that are younger cannot be removed.",
         advice=f"End it at its source, or run: {end}",
     )
 
@@ -91,6 +93,6 @@ def _literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _lasting(age: timedelta) -> str:
-    seconds = max(0, round(age.total_seconds()))
+def _lasting(seconds: float) -> str:
+    seconds = max(0, round(seconds))
     return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"  # noqa: PLR2004 - two minutes

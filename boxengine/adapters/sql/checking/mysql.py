@@ -55,7 +55,7 @@ class MySqlChecks(ServerChecks):
             return
         for thread, state, seconds in found:
             whose = f"thread {thread}, {str(state).lower()}"
-            yield held_back.old_transaction(whose, timedelta(seconds=seconds), f"KILL {thread}", area=AREA)
+            yield held_back.old_transaction(whose, seconds, f"KILL {thread}", area=AREA)
         if not found:
             yield Remark(area=AREA, text="No transaction has been open for long.")
 
