@@ -120,10 +120,17 @@ def _heeded(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
 
 
 def stop_with_parent(request: StopRequest) -> None:
-    """Asks to stop when standard input ends. The parent holds the other end, which closes however the parent ends."""
+    """Asks to stop when standard input ends. The parent holds the other end, which closes however the parent ends.
+
+    From now on, standard input is the null device: a program that a handler starts, and that reads its input to the end, would
+    wait for the parent's end.
+    """
+    lifeline, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
 
     def watch() -> None:
-        os.read(0, 1)
+        os.read(lifeline, 1)
         request.ask()
 
     threading.Thread(target=watch, name="boxengine-parent", daemon=True).start()

@@ -277,3 +277,16 @@ def test_redis_lost_in_mid_run_costs_neither_an_item_nor_the_order(
     deliveries = project.deliveries()
     assert first_deliveries_in_order(deliveries, committed)
     assert Counter(line["id"] for line in deliveries).most_common(1)[0][1] == 1
+
+
+def test_a_program_that_a_transport_starts_reads_an_empty_input(
+    tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
+    program = "subprocess.run(['cat'], stdout=subprocess.DEVNULL, check=True)"
+    (tmp_path / "reading.py").write_text(f"import subprocess\n\n\ndef read(item, payload):\n    {program}\n")
+    project = Project(tmp_path, database=postgres_url, redis=redis_url, transports="reading.read: {}")
+    project.run("db", "create")
+    project.fill(3)
+    with project.worker("--processes", "2") as worker:
+        all_delivered(project, 3)
+        assert worker.stop() == 0
