@@ -122,12 +122,14 @@ class _Substitution:
                 return "${"
             name, default = match["name"], match["default"]
             names.append(name)
+            # What is put into the environment from a file, such as a secret, often ends in a line break.
+            value = self._environ.get(name, "").rstrip("\r\n")
             if default is not None:
-                return self._environ.get(name) or default
+                return value or default
             if name not in self._environ:
                 message = f"environment variable {name} is not set; set it, or write ${{{name}:-default}}"
                 self._unset.append(Finding(path, message))
-            return self._environ.get(name, "")
+            return value
 
         result = _VARIABLE.sub(put_in, text)
         if names:

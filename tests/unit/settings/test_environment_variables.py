@@ -24,6 +24,16 @@ def test_the_default_stands_for_an_empty_variable(folder: Folder) -> None:
     assert folder.settings("owner: ${TEAM:-nobody}").owner == "nobody"
 
 
+def test_a_line_break_at_the_end_of_a_variable_is_no_part_of_the_value(folder: Folder) -> None:
+    """A secret made of a file that an editor has saved has one."""
+    folder.environ.update(SERVERS="kafka:9092\r\n", PASSWORD="secret\n", TEAM="\n")
+    settings = folder.settings(
+        "kafka: {bootstrap_servers: '${SERVERS}', config: {sasl.password: '${PASSWORD}'}}\nowner: '${TEAM:-nobody}'"
+    )
+    assert settings.kafka.for_all() == {"bootstrap_servers": "kafka:9092", "config": {"sasl.password": "secret"}}
+    assert settings.owner == "nobody"
+
+
 def test_numbers_flags_and_times_may_come_from_variables(folder: Folder) -> None:
     folder.environ.update(ON="true", MULTIPLIER="1.5")
     settings = folder.settings(
