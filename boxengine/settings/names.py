@@ -93,7 +93,7 @@ def import_module(name: str) -> ModuleType:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise CannotImport(_not_there(name)) from error
         raise CannotImport(f"importing {name!r} failed: {described(error)}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # A user's module may raise anything at all, and all of it is a mistake in the configuration to be listed.
         raise CannotImport(f"importing {name!r} raised {described(error)}") from error
 

@@ -90,15 +90,18 @@ def test_an_outage_of_redis_is_one_line_of_a_command(tmp_path: Path, postgres_ur
     assert line.endswith("check redis.url, and that the server runs")
 
 
-def test_a_constructor_that_raises_is_named_with_its_place(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
-    (tmp_path / "sick.py").write_text(
-        "class Sick:\n    def __init__(self):\n        {}['nope']\n    __call__ = print\n"
-    )
+@pytest.mark.parametrize(
+    ("line", "raised"), [("{}['nope']", "KeyError: 'nope'"), ("raise SystemExit(0)", "SystemExit: 0")]
+)
+def test_a_constructor_that_raises_is_named_with_its_place(
+    tmp_path: Path, postgres_url: str, redis_url: str, line: str, raised: str
+) -> None:
+    (tmp_path / "sick.py").write_text(f"class Sick:\n    def __init__(self):\n        {line}\n    __call__ = print\n")
     project = Project(tmp_path, database=postgres_url, redis=redis_url, transports="sick.Sick: {}")
     project.run("start", expect=1)
     assert project.errors == (
-        "boxengine: box order_outbox_item: transport sick.Sick: its constructor raised KeyError: 'nope' "
-        f"({tmp_path}/sick.py:3)\n"
+        "boxengine: box order_outbox_item: transport sick.Sick: its constructor raised "
+        f"{raised} ({tmp_path}/sick.py:3)\n"
     )
 
 

@@ -133,10 +133,10 @@ class _First:
     def __init__(self, build: Callable[[], Any], loop: EventLoop) -> None:
         self._build = build
         self.instance: Any = None
-        self._problem: Exception | None = None
+        self._problem: BaseException | None = None
         try:
             self.instance = _built(build, loop)
-        except Exception as error:  # raised when the transport is made
+        except (Exception, SystemExit) as error:  # raised when the transport is made
             self._problem = error
         self._given = False
 

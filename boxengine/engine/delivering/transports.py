@@ -193,5 +193,5 @@ def _made(spec: TransportSpec) -> Any:
         return spec.build()
     except BoxError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BoxError(f"transport {spec.name}: its constructor raised {described(error)}") from error

@@ -114,7 +114,7 @@ class JobBoxes:
                 return None
             try:
                 found, name = getattr(found(), method), f"{dotted_path}.{method}"
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 message = f"{dotted_path}().{method} raised {described(error)}; expected a class without arguments that has it"
                 self._named.report(path, message)
                 return None

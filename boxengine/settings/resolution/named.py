@@ -39,7 +39,7 @@ class Named:
         if isinstance(found, type):
             try:
                 found = found()
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 message = f"{dotted_path}() raised {described(error)}; expected a class without arguments"
                 self.report(path, message)
                 return None

@@ -49,6 +49,7 @@ def test_a_dotted_path_leads_to_a_class(path: str) -> None:
         ("tests.unit.settings.no_shop.Log", "has no 'no_shop'"),
         ("tests.unit.settings.shop.Log.inner", "has no 'inner'"),
         ("tests.unit.settings.shop.broken.Log", r"raised ZeroDivisionError: on purpose \(.*broken.py:3\)"),
+        ("tests.unit.settings.shop.program.Log", r"raised SystemExit: 0 \(.*program.py:3\)"),
         ("tests.unit.settings.shop.lacking.Log", "No module named 'no_such_distribution'"),
         ("not a path", "not a dotted path"),
         ("shop..Log", "not a dotted path"),
