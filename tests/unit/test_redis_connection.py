@@ -157,3 +157,12 @@ def test_other_errors_pass_untranslated() -> None:
 def test_a_time_limit_never_becomes_zero() -> None:
     assert milliseconds(timedelta(microseconds=1)) == 1
     assert milliseconds(timedelta(minutes=1)) == 60_000
+
+
+def test_an_address_of_ipv6_is_one_without_its_brackets(tmp_path: Path) -> None:
+    (tmp_path / "outbox.yml").write_text("redis: {sentinels: '[::1]:26379, sentinel:26380', master_name: m}")
+    with redis_client(load(None, env=None, environ={}, cwd=tmp_path)) as client:
+        pool = client.connection_pool
+        assert isinstance(pool, SentinelConnectionPool)
+        asked = map(settings, pool.sentinel_manager.sentinels)
+        assert [(each["host"], each["port"]) for each in asked] == [("::1", 26379), ("sentinel", 26380)]

@@ -25,7 +25,9 @@ def redis_client(settings: Settings) -> redis.Redis:
         url = f"{scheme}://{credentials}sentinel/{chosen.db}"
     return connect_redis(
         url,
-        sentinels=[(host, int(port)) for host, _, port in (each.rpartition(":") for each in chosen.sentinels)],
+        sentinels=[
+            (host.strip("[]"), int(port)) for host, _, port in (each.rpartition(":") for each in chosen.sentinels)
+        ],
         master_name=chosen.master_name,
         sentinel_username=chosen.sentinel_username,
         sentinel_password=chosen.sentinel_password,
