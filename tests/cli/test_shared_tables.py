@@ -47,6 +47,20 @@ def test_tables_of_the_same_name_in_two_schemas_are_two_tables(
         assert worker.stop() == 0
 
 
+def test_a_table_that_somebody_has_locked_keeps_no_other_box_from_starting(
+    tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
+    project = project_with(tmp_path, "tenant.order_outbox_items", database=postgres_url, redis=redis_url)
+    project.execute("CREATE SCHEMA tenant")
+    project.call("db", "create")
+    project.fill(1)
+    with project.engine() as engine, engine.connect() as migration:
+        migration.exec_driver_sql("LOCK TABLE tenant.order_outbox_items IN ACCESS EXCLUSIVE MODE")
+        with project.worker() as worker:
+            eventually(lambda: project.counts() == {2: 1})
+            assert worker.stop() == 0
+
+
 def test_a_table_in_capitals_is_its_own_on_postgresql(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
     project = project_with(tmp_path, "Order_Outbox_Items", database=postgres_url, redis=redis_url)
     project.call("db", "create")

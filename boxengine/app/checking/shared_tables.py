@@ -8,7 +8,7 @@ from itertools import combinations
 
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.domain.box import Box
-from boxengine.errors import ConfigurationError, SchemaMismatch
+from boxengine.errors import ConfigurationError, SchemaMismatch, StoreConflict
 from boxengine.settings import Resolved
 from boxengine.settings.loading import problems_of
 from boxengine.settings.rules import boxes_with_paths, table_taken
@@ -43,7 +43,8 @@ def _last_name(box: Box) -> str:
 
 
 def _is_same(first: Box, second: Box, store: SqlStore) -> bool:
-    with suppress(SchemaMismatch):  # a missing table is not shared
+    # A missing table is not shared. One that somebody has locked must not keep the other boxes from starting.
+    with suppress(SchemaMismatch, StoreConflict):
         locations = [store.table(first).location, store.table(second).location]
         if store.engine.dialect.name != "postgresql":
             locations = [location.lower() for location in locations]
