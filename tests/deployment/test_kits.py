@@ -18,6 +18,7 @@ import yaml
 
 from boxengine.cli.kits import KITS, content
 from boxengine.settings.schema import Settings
+from boxengine.web.server import HttpService, Response
 from tests.conftest import ServerLookup
 
 SECRETS = {"POSTGRES_PASSWORD": "p", "BOXENGINE_CONSOLE_TOKEN": "t" * 40, "GRAFANA_PASSWORD": "g"}
@@ -37,8 +38,9 @@ def boxengine(folder: Path, *arguments: str, expect: int = 0, environ: Mapping[s
     return done.stdout + done.stderr
 
 
-def check(program: Sequence[str], folder: Path) -> None:
-    done = subprocess.run(program, cwd=folder, check=False, capture_output=True, text=True)
+def check(program: Sequence[str], folder: Path, *, environ: Mapping[str, str] | None = None) -> None:
+    env = {**os.environ, **(environ or {})}
+    done = subprocess.run(program, cwd=folder, env=env, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -237,9 +239,7 @@ def test_the_image_has_stages_an_account_and_a_health_check_that_runs(folder: Pa
     assert [each[0] for each in words].count("FROM") == 2
     assert ["USER", "10001"] in words
     assert ["STOPSIGNAL", "SIGTERM"] in words
-    (health,) = (line.partition("CMD ")[2] for line in lines if line.startswith("HEALTHCHECK"))
-    program, flag, code = json.loads(health)
-    assert (program, flag) == ("python", "-c")
+    code = _health_check(folder)
     dead = subprocess.run([sys.executable, "-c", code.replace("5555", "9")], check=False, capture_output=True)
     assert dead.returncode == 1
     assert b"refused" in dead.stderr
@@ -247,6 +247,26 @@ def test_the_image_has_stages_an_account_and_a_health_check_that_runs(folder: Pa
     copied = [word for each in words if each[0] == "COPY" and each[1] != "--from=build" for word in each[1:-1]]
     assert set(copied) == {"requirements.txt", "*.yml", "*.py"}
     assert {"!requirements.txt", "!outbox.yml", "!deploy.yml", "!*.py"} <= set(ignored)
+
+
+def test_the_health_check_asks_the_worker_and_no_proxy(folder: Path) -> None:
+    """Docker gives containers the proxy of the machine, and programs ask it even for 127.0.0.1."""
+    worker = HttpService({"/liveness/outbox": lambda _request: Response.json("alive")}, port=0, key="probes.port")
+    worker.start()
+    try:
+        code = _health_check(folder).replace("5555", str(worker.port))
+        proxy = {"http_proxy": "http://127.0.0.1:9", "no_proxy": ""}
+        check([sys.executable, "-c", code], folder, environ=proxy)
+    finally:
+        worker.stop()
+
+
+def _health_check(folder: Path) -> str:
+    lines = (folder / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    (health,) = (line.partition("CMD ")[2] for line in lines if line.startswith("HEALTHCHECK"))
+    program, flag, code = json.loads(health)
+    assert (program, flag) == ("python", "-c")
+    return str(code)
 
 
 def _filled(value: str) -> str:
