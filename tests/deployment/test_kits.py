@@ -261,6 +261,12 @@ def test_the_health_check_asks_the_worker_and_no_proxy(folder: Path) -> None:
         worker.stop()
 
 
+def test_systemd_leaves_alone_what_the_worker_has_started(folder: Path) -> None:
+    """By default it signals all processes of the unit, and ends the unit where one of them runs out of memory."""
+    unit = (folder / "boxengine.service").read_text().splitlines()
+    assert {"KillMode=mixed", "OOMPolicy=continue"} <= set(unit)
+
+
 def _health_check(folder: Path) -> str:
     lines = (folder / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
     (health,) = (line.partition("CMD ")[2] for line in lines if line.startswith("HEALTHCHECK"))
