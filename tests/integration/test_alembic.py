@@ -50,6 +50,24 @@ ENVIRONMENT = """
         with context.begin_transaction():
             context.run_migrations()
     """
+SEVERAL = """
+    from alembic import context
+    from boxengine.integrations.alembic import box_options
+    from sqlalchemy import MetaData
+
+    found = context.config.attributes
+    passes = {
+        "first": {"target_metadata": MetaData(), "include_name": lambda *_: False},
+        "second": {"target_metadata": found["metadata"], **box_options(found["resolved"])},
+    }
+    for name, options in passes.items():
+        with found["engine"].connect() as connection:
+            context.configure(
+                connection=connection, upgrade_token=f"{name}_upgrades", downgrade_token=f"{name}_downgrades", **options
+            )
+            with context.begin_transaction():
+                context.run_migrations()
+    """
 TEMPLATE = '''
     """${message}"""
     from alembic import op
@@ -388,3 +406,24 @@ def test_a_partitioned_table_of_the_applications_own_can_be_created(postgres_url
     with engine.connect() as connection:
         assert connection.execute(table.select()).all() == []
     engine.dispose()
+
+
+def test_an_environment_of_several_databases_gets_the_boxes_of_each_pass(project: Project) -> None:
+    (project.folder / "env.py").write_text(textwrap.dedent(SEVERAL))
+    template = (project.folder / "script.py.mako").read_text()
+    for direction in ("downgrades", "upgrades"):
+        template = template.replace(f"${{{direction} if {direction}", f"${{second_{direction} if second_{direction}")
+    (project.folder / "script.py.mako").write_text(template)
+    project.revise()
+    project.upgrade()
+    assert project.left() == []
+
+
+def test_a_revision_written_by_hand_stays_empty(project: Project) -> None:
+    config = project.config
+    config.set_main_option("revision_environment", "true")
+    script = command.revision(config, message="by hand")
+    assert script is not None
+    assert not isinstance(script, list)
+    assert "op." not in Path(script.path).read_text(encoding="utf-8")
+
