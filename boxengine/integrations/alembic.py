@@ -31,7 +31,7 @@ from boxengine.adapters.sql.jobs import schema as job_schema
 from boxengine.adapters.sql.jobs import upgrade as job_upgrade
 from boxengine.adapters.sql.log.partitions import is_partition_of
 from boxengine.adapters.sql.log.readers import READERS
-from boxengine.adapters.sql.log.tables import LOG, names_of, with_sources
+from boxengine.adapters.sql.log.tables import LOG, POSITIONS, names_of, with_sources
 from boxengine.adapters.sql.making import schema, upgrade
 from boxengine.adapters.sql.making.planning import Step
 from boxengine.adapters.sql.making.sizes import without_size
@@ -143,8 +143,14 @@ class _BoxTables:
         self._tables = {table.fullname for table in schema.tables(self._boxes, self._models)}
         self._beside = {counters_of(name) for name in self._tables} | set(_beside_side_tables(self._boxes))
         """Tables that only the plan knows: an application's metadata never has them."""
-        self._logs = [f"{box.table}{LOG}" for box in self._boxes if box.storage is Storage.LOG]
-        self._without_model = _job_tables_without_model(resolved)
+        tables = [box.table for box in self._boxes if box.storage is Storage.TABLE]
+        converted = {f"{table}{ending}" for table in tables for ending in (LOG, POSITIONS)}
+        logs = [f"{box.table}{LOG}" for box in self._boxes if box.storage is Storage.LOG]
+        self._logs = {name for log in logs for name in (log, log.rpartition(".")[2])}
+        without_model = _job_tables_without_model(resolved)
+        self._ours = self._tables | self._beside | without_model | converted
+        """Tables that no migration drops though the application's metadata does not have them. While a box is converted, its log
+        is there, whatever the configuration says."""
         jobs = [pipeline for pipeline in resolved.jobs.values() if pipeline.model is not None]
         self._jobs = [pipeline.box for pipeline in jobs]
         self._job_models = {pipeline.box.name: pipeline.model for pipeline in jobs if pipeline.model is not None}
@@ -161,8 +167,7 @@ class _BoxTables:
         """Whether Alembic compares this table or index."""
         if kind == "table" and isinstance(item, Table):
             # The application's metadata does not contain the table of a box without a model.
-            ours = self._tables | self._without_model
-            return not (only_in_database and item.fullname in ours)
+            return not (only_in_database and self._is_ours(item))
         if (
             kind == "index"
             and isinstance(item, Index)
@@ -171,6 +176,11 @@ class _BoxTables:
         ):
             return name not in index_names(item.table.name)
         return True
+
+    def _is_ours(self, table: Table) -> bool:
+        """Alembic leaves out the name of the default schema, and the configuration may have it."""
+        of_any_schema = {name.rpartition(".")[2] for name in self._ours}
+        return table.fullname in self._ours or (table.schema is None and table.name in of_any_schema)
 
     def complete(self, context: MigrationContext, scripts: Sequence[ops.MigrationScript]) -> None:
         """Adds what the database lacks and Alembic does not find by itself."""

@@ -17,6 +17,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 import boxengine
 from boxengine import InboxItem, OutboxItem, SequencedItem
+from boxengine.adapters.sql.converting.conversion import Conversion
+from boxengine.adapters.sql.converting.patience import Patience
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.making import checks, schema, sizes, upgrade
 from boxengine.domain.box import Box
@@ -427,3 +429,28 @@ def test_a_revision_written_by_hand_stays_empty(project: Project) -> None:
     assert not isinstance(script, list)
     assert "op." not in Path(script.path).read_text(encoding="utf-8")
 
+
+@pytest.mark.filterwarnings("ignore:Did not recognize type")
+def test_the_log_of_a_box_that_is_being_converted_is_left_alone(tmp_path: Path, postgres_url: str) -> None:
+    engine = create_engine(postgres_url)
+    metadata = MetaData()
+    LogBase.metadata.tables["event_outbox_items"].to_metadata(metadata)
+    model = "tests.integration.test_alembic.EventOutboxItem"
+    configuration = f"outbox_items: {{event_outbox_item: {{model: {model}, transports: {{log: {{}}}}}}}}"
+    project = make_project(tmp_path, engine, configuration, metadata)
+    schema.create(engine, project.boxes, project.models)
+    (table,) = schema.tables(project.boxes, project.models)
+    patience = Patience(lock_timeout=60, attempts=1, wait=lambda _seconds: None, tell=lambda _line: None)
+    Conversion(engine, project.boxes[0], table, patience).prepare()
+    assert "event_outbox_items_log" in tables_of(engine)
+    project.check()
+    engine.dispose()
+
+
+def test_the_tables_of_a_box_without_a_model_may_name_the_default_schema(tmp_path: Path, postgres_url: str) -> None:
+    engine = create_engine(postgres_url)
+    box = "{table: public.note_items, sequence: true, transports: {log: {}}}"
+    project = make_project(tmp_path, engine, f"outbox_items: {{note_outbox_item: {box}}}", MetaData())
+    schema.create(engine, project.boxes)
+    project.check()
+    engine.dispose()

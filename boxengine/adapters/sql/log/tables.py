@@ -34,7 +34,7 @@ _COLUMNS = text(
 )
 """Not by SQLAlchemy, which warns of types that it does not know. Without what the database computes: nobody may copy that."""
 _IS_PARTITIONED = text("SELECT relkind = 'p' FROM pg_catalog.pg_class WHERE oid = to_regclass(:name)")
-LOG, _POSITIONS = "_log", "_positions"
+LOG, POSITIONS = "_log", "_positions"
 
 
 def names_of(table: str) -> tuple[str, str]:
@@ -43,10 +43,10 @@ def names_of(table: str) -> tuple[str, str]:
     Raises:
         SchemaMismatch: the side table's name leaves no room for them.
     """
-    if len(table.encode()) + len(_POSITIONS) > LONGEST_IDENTIFIER:
-        most = LONGEST_IDENTIFIER - len(_POSITIONS)
+    if len(table.encode()) + len(POSITIONS) > LONGEST_IDENTIFIER:
+        most = LONGEST_IDENTIFIER - len(POSITIONS)
         raise SchemaMismatch(f"table {table!r}: with storage: log its name may have {most} bytes at most")
-    return table + LOG, table + _POSITIONS
+    return table + LOG, table + POSITIONS
 
 
 def names_in(box: Box) -> tuple[str, str]:
