@@ -24,7 +24,7 @@ DEFAULT_ENVIRONMENT = "development"
 LARGEST_FILE = 1 << 20
 """Bytes."""
 MOST_VALUES = 20_000
-"""Keys and values of one file, those that an alias stands for counted each time."""
+"""Keys and values of one environment, those that an alias stands for counted each time."""
 _TOO_MANY = f"more than {MOST_VALUES:,} values, those that aliases stand for included"
 _ALIKE = 0.9
 """From which on a section is a misspelt key: outbox_item is, and databases; no name that environments usually have."""
@@ -149,6 +149,9 @@ class _Form:
 
     def check(self, node: yaml.Node) -> None:
         size = self._visit(node, ())
+        if isinstance(node, yaml.MappingNode) and any(key.value in ENVIRONMENTS for key, _ in node.value):
+            # Of all environments, which may be copies of one, only one is read.
+            size = max(self._sizes.get(id(value), 0) for _, value in node.value)
         if size > MOST_VALUES and not self.unusable:
             self.unusable = True
             self._report((), _TOO_MANY)

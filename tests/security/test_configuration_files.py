@@ -142,6 +142,20 @@ def test_an_anchor_used_in_many_boxes_is_no_bomb(tmp_path: Path) -> None:
     assert len(found.pipelines) == 200
 
 
+def test_environments_that_are_copies_of_one_are_counted_apart(tmp_path: Path) -> None:
+    keys = "max_retries: 3, retention: P1W, minimal_retry_interval: 5, maximal_retry_interval: 60, multiplier_retry_interval: 3"
+    more = "deletion_batch_size: 100, deletion_sleep_time: 1, owner: shop, bucket_size: 4, partition_strategy: hash"
+    boxes = "".join(f"    box{number}: {{<<: *box}}\n" for number in range(400))
+    sections = "".join(f"{name}: {{<<: *all}}\n" for name in ("development", "test", "staging", "production"))
+    found, problems = read(
+        tmp_path,
+        f"x-box: &box {{{keys}, {more}, transports: {{log: }}}}\ndefault: &all\n  outbox_items:\n{boxes}{sections}".encode(),
+    )
+    assert problems == ()
+    assert found is not None
+    assert len(found.pipelines) == 400
+
+
 def test_a_file_that_never_ends_is_refused_after_a_megabyte(tmp_path: Path) -> None:
     document = files.read(Path("/dev/zero"), env="test", cwd=tmp_path)
     assert [problem.message for problem in document.problems] == [
