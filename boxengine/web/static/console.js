@@ -107,13 +107,15 @@
         signInAgain();
       });
     };
-    // A tab that nobody sees asks nothing of the server.
-    document.addEventListener("visibilitychange", () => {
+    // A tab that nobody sees asks nothing of the server. Browsers keep six connections to a host: behind the streams of six tabs
+    // that were opened in the background, no page would load.
+    const follow = () => {
       clearTimeout(again);
-      source.close();
+      if (source) source.close();
       if (document.hidden) show(false); else open();
-    });
-    open();
+    };
+    document.addEventListener("visibilitychange", follow);
+    follow();
   };
 
   const two = (number) => String(number).padStart(2, "0");

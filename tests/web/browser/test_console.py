@@ -100,6 +100,17 @@ def test_a_tab_comes_back_after_a_proxy_that_refused_its_stream(running: Running
     tab.page.get_by_text("No worker runs, and 2 items wait.").first.wait_for()
 
 
+def test_a_tab_that_was_opened_in_the_background_has_no_stream_until_somebody_looks(running: Running) -> None:
+    tab, streams = running.tab().sign_in().go("/trail"), list[str]()
+    tab.page.add_init_script("Object.defineProperty(document, 'hidden', { get: () => !window.seen })")
+    tab.page.on("request", lambda request: streams.append(request.url) if "/events" in request.url else None)
+    tab.go("/").page.evaluate("() => fetch('/health').then((answer) => answer.json())")
+    assert streams == [], "six of these would take all connections that a browser keeps to a host"
+    tab.page.evaluate("() => { window.seen = true; document.dispatchEvent(new Event('visibilitychange')); }")
+    tab.page.locator("[data-live-state].on").wait_for()
+    assert len(streams) == 1
+
+
 def test_a_live_page_leads_to_the_login_when_the_session_has_ended(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
