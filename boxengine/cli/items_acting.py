@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -125,6 +125,8 @@ def _perform(actions: ItemActions, box: Box, action: Action, which: ItemFilter, 
         return
     if count and not wish.yes:
         ask(f"{box.name}: {action} {plural(count, 'item')}?")
+        # What has come to match meanwhile is not what was agreed to.
+        wish = replace(wish, limit=count)
     tally = _run(actions, box, action, which, wish, count) if count else None
     changed, left = (tally.changed, tally.left) if tally else (0, 0)
     text = f"{plural(changed, 'item')} {DONE[action]}"

@@ -88,6 +88,8 @@ def replay(
         count = count if limit is None else min(count, limit)
         if count and not (dry_run or yes):
             ask(f"{box}: replay {plural(count, 'item')}?")
+            # What has been delivered meanwhile is not what was agreed to.
+            limit = count
         copied = None if dry_run else _run(replays, found, which, how, limit=limit, count=count)
     if json:
         figures = {"dry_run": True} if copied is None else {"copied": copied}

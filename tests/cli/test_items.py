@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ import redis
 from rich.console import Console
 
 from boxengine.adapters.sql.looking.items import SqlItems
+from boxengine.cli import items_acting, items_replaying
 from boxengine.engine import item_actions, replaying
 from tests.cli.project import Project, first_deliveries_in_order
 from tests.eventually import eventually
@@ -444,6 +446,31 @@ def test_an_action_that_is_stopped_says_how_many_items_it_has_done(
     assert project.errors == "boxengine: stopped; done: 2 of 5 items; run the same command again for the rest\n"
     assert project.counts() == {1: 3}
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize(
+    ("verb", "command", "options"),
+    [
+        ("retry", items_acting, []),
+        ("discard", items_acting, []),
+        ("delete", items_acting, []),
+        ("replay", items_replaying, ["--from", "PT1H"]),
+    ],
+)
+def test_an_action_takes_no_more_items_than_its_question_has_counted(
+    failed: Project, monkeypatch: pytest.MonkeyPatch, verb: str, command: ModuleType, options: list[str]
+) -> None:
+    status, left = (2, 10) if verb == "replay" else (1, 4)
+    failed.execute(f"UPDATE order_outbox_items SET status = {status} WHERE id <= 6")
+
+    def agree(question: str) -> None:
+        assert f"{verb} 6 items?" in question
+        failed.execute(f"UPDATE order_outbox_items SET status = {status} WHERE id > 6")
+
+    monkeypatch.setattr(command, "refuse_without_terminal", lambda _verb: None)
+    monkeypatch.setattr(command, "ask", agree)
+    assert "6 items " in failed.call("items", verb, BOX, *options)
+    assert failed.counts()[status] == left
 
 
 def test_replay_needs_to_be_told_which_items_and_to_be_confirmed(project: Project) -> None:

@@ -58,24 +58,32 @@ def takes(action: str, status: int) -> bool:
 
 
 def begin(
-    site: Site, box: Box, action: str, which: ItemFilter, *, who: str, copying: Replay = replays.AS_IT_WAS
+    site: Site,
+    box: Box,
+    action: str,
+    which: ItemFilter,
+    *,
+    who: str,
+    copying: Replay = replays.AS_IT_WAS,
+    most: int | None = None,
 ) -> Job:
     """Starts the action, and waits a moment for its end.
 
     Args:
         copying: how items are replayed.
+        most: to how many items, in id order; None: to all.
     """
     meant = meant_by(action, which)  # reports an unsuitable status at once
 
     def run(job: Job) -> str:
         if action == REPLAY:
             try:
-                copied = site.replays(job).run(box, which, copying, progress=job.advance_replay)
+                copied = site.replays(job).run(box, which, copying, limit=most, progress=job.advance_replay)
             finally:
                 site.changed(box)
             return f"{counted(Count(copied), 'item')} {DONE[action]}"
         try:
-            done = site.actions(job).run(box, Action(action), which, progress=job.advance)
+            done = site.actions(job).run(box, Action(action), which, limit=most, progress=job.advance)
         finally:
             site.servers.store.read_from_start(box.name)
             site.changed(box)

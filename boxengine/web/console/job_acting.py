@@ -62,18 +62,25 @@ def one(site: Site, box: JobBox, action: str, job_id: int, *, states: Iterable[J
     return bool(changed)
 
 
-def begin(site: Site, box: JobBox, action: str, which: JobSearch, *, who: str) -> Job:
-    """Acts on all jobs of a search, in the background, and waits a moment for the end."""
+def begin(site: Site, box: JobBox, action: str, which: JobSearch, *, who: str, most: int | None = None) -> Job:
+    """Acts on all jobs of a search, in the background, and waits a moment for the end.
+
+    Args:
+        most: on how many jobs, in id order; None: on all.
+    """
     meant, desk = meant_by(action, which), site.office.desk
 
     def run(job: Job) -> str:
         changed = 0
         try:
-            for ids in _steps(site, box, meant):
+            for found in _steps(site, box, meant):
+                ids = found if most is None else found[: most - job.done]
                 if ids:
                     chosen = JobFilter(ids=ids, states=sorted(meant.states))
                     changed += desk.cancel(box, chosen) if action == CANCEL else desk.retry(box, chosen)
                 job.advance(len(ids))
+                if job.done == most:
+                    break
         finally:
             site.changed(box)
         return f"{counted(Count(changed), 'job')} {DONE[action]}"
@@ -97,7 +104,7 @@ def _steps(site: Site, box: JobBox, which: JobSearch) -> Iterator[list[int]]:
     after: int | None = 0
     while after is not None:
         found = site.office.inspector.find(box, which, start=after, towards=Towards.NEWER, limit=AT_ONCE)
-        yield [int(row["id"]) for row in found.rows]
+        yield sorted(int(row["id"]) for row in found.rows)
         after = found.searched_to
 
 

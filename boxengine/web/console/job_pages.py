@@ -21,6 +21,7 @@ from boxengine.web.console.calls import Call, Refused
 from boxengine.web.console.job_parsing import SEARCH_NAMES, search_of
 from boxengine.web.console.paging import links, typed
 from boxengine.web.console.rendering import page
+from boxengine.web.console.site import COUNTED_TO
 
 EVENTS_SHOWN = 100
 _LOOKED_FOR = ("lock_key", "id", "idempotency_key")
@@ -125,7 +126,9 @@ def act(call: Call) -> Response:
         (job_id,) = which.ids
         job_acting.one(call.site, found, action, job_id, states=which.states, who=call.who.name)
         return RedirectResponse(call.url(f"{jobs_path(found)}/{job_id}"), status_code=303)
-    begun = job_acting.begin(call.site, found, action, which, who=call.who.name)
+    # What has come to match since the question was asked is not what was agreed to.
+    most = parsing.number_of("most", sent.get("most"), least=1, most=COUNTED_TO)
+    begun = job_acting.begin(call.site, found, action, which, who=call.who.name, most=most)
     return RedirectResponse(call.url(f"/jobs/{begun.id}"), status_code=303)
 
 

@@ -27,7 +27,7 @@ from boxengine.web.console.jobs import Job
 from boxengine.web.console.paging import links, typed
 from boxengine.web.console.parsing import BadInput, filter_of, page_of
 from boxengine.web.console.rendering import page
-from boxengine.web.console.site import box_id
+from boxengine.web.console.site import COUNTED_TO, box_id
 
 NEIGHBOURS = 3
 SHOWN_DEEDS = 200
@@ -187,7 +187,9 @@ def act(call: Call) -> Response:
     action = acting.action_of(sent.get("action"))
     which = filter_of(sent, now=call.site.servers.clock.now())
     copying = replaying.from_form(call.site, found, sent) if action == acting.REPLAY else replaying.AS_IT_WAS
-    job = acting.begin(call.site, found, action, which, who=call.who.name, copying=copying)
+    # What has come to match since the question was asked is not what was agreed to.
+    most = parsing.number_of("most", sent.get("most"), least=1, most=COUNTED_TO)
+    job = acting.begin(call.site, found, action, which, who=call.who.name, copying=copying, most=most)
     return RedirectResponse(call.url(f"/jobs/{job.id}"), status_code=303)
 
 

@@ -176,6 +176,16 @@ def test_an_action_on_a_period_before_now_takes_what_was_asked_about_however_lat
     assert states(job_console) == {later: "queued", asked_about: "canceled"}
 
 
+def test_an_action_takes_no_more_jobs_than_its_question_has_counted(job_console: Console) -> None:
+    asked_about = [job_console.create_job() for _ in range(2)]
+    browser = job_console.browser()
+    question = browser.get(f"{BOX}/jobs/act?action=cancel&status=queued")
+    assert "Cancel 2 jobs?" in question.text
+    later = job_console.create_job()
+    browser.post(f"{BOX}/jobs/act", question.hidden, form=True)
+    assert states(job_console) == {later: "queued", **dict.fromkeys(asked_about, "canceled")}
+
+
 def test_a_search_for_two_states_is_acted_on_as_it_is_shown(job_console: Console) -> None:
     for _ in range(3):
         job_console.create_job()

@@ -163,6 +163,25 @@ def test_an_action_on_a_period_before_now_takes_what_was_asked_about_however_lat
     assert console.statuses() == {asked_about: PENDING, later: FAILED}
 
 
+@pytest.mark.parametrize(
+    ("action", "status"), [("retry", FAILED), ("discard", FAILED), ("delete", FAILED), ("replay", DELIVERED)]
+)
+def test_an_action_takes_no_more_items_than_its_question_has_counted(
+    each_console: Console, action: str, status: int
+) -> None:
+    asked_about, later = each_console.create(count=2)
+    each_console.change(asked_about, status=status)
+    browser = each_console.browser()
+    question = browser.get(f"{ORDERS}/act?action={action}&status={('', 'failed', 'delivered')[status]}&from=PT1H")
+    assert f"{action.capitalize()} 1 item?" in question.text
+    each_console.change(later, status=status)
+    done = browser.post(f"{ORDERS}/act", question.hidden, form=True)
+    assert "1 item " in browser.get(done.headers["location"]).text
+    assert each_console.statuses()[later] == status
+    expected = {"retry": PENDING, "discard": DISCARDED, "delete": None, "replay": DELIVERED}
+    assert each_console.statuses().get(asked_about) == expected[action]
+
+
 def test_actions_by_filter_count_first_and_take_only_what_is_meant(each_console: Console) -> None:
     ids = each_console.create(count=4, event_key="a")
     (other,) = each_console.create(event_key="b")
