@@ -66,12 +66,14 @@ def begin(
     who: str,
     copying: Replay = replays.AS_IT_WAS,
     most: int | None = None,
+    once: str | None = None,
 ) -> Job:
     """Starts the action, and waits a moment for its end.
 
     Args:
         copying: how items are replayed.
         most: to how many items, in id order; None: to all.
+        once: see ``Jobs.start``.
     """
     meant = meant_by(action, which)  # reports an unsuitable status at once
 
@@ -91,7 +93,7 @@ def begin(
         return f"{counted(Count(done.changed), 'item')} {DONE[action]}{left}"
 
     what = in_words(meant) + (replays.in_words(copying) if action == REPLAY else "")
-    job = site.jobs.start(who=who, action=action, box=box, what=what, run=run)
+    job = site.jobs.start(who=who, action=action, box=box, what=what, run=run, once=once)
     job.ended.wait(SOON.total_seconds())
     return job
 

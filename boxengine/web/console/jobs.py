@@ -52,6 +52,8 @@ class Job:
     what: str
     """Which items, in words."""
     started_at: datetime
+    once: str | None = None
+    """Identifies the form that asked for it; None: no form did."""
     state: State = State.RUNNING
     done: int = 0
     """Items looked at so far."""
@@ -115,10 +117,27 @@ class Jobs:
         self._counting = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="boxengine-console-count")
         _cancel_at_exit(self)
 
-    def start(self, *, who: str, action: str, box: Box | JobBox, what: str, run: Callable[[Job], str]) -> Job:
-        """Starts a job; ``run`` calls ``job.advance`` now and then, and returns the outcome in words."""
-        job = Job(id=secrets.token_urlsafe(9), who=who, action=action, box=box, what=what, started_at=self._clock.now())
+    def start(
+        self,
+        *,
+        who: str,
+        action: str,
+        box: Box | JobBox,
+        what: str,
+        run: Callable[[Job], str],
+        once: str | None = None,
+    ) -> Job:
+        """Starts a job; ``run`` calls ``job.advance`` now and then, and returns the outcome in words.
+
+        Args:
+            once: identifies the form that asks for it. Sent twice, as by a double click, it starts one job; None: no form does.
+        """
+        now = self._clock.now()
+        job = Job(id=secrets.token_urlsafe(9), who=who, action=action, box=box, what=what, started_at=now, once=once)
         with self._lock:
+            for known in self._jobs.values():
+                if once is not None and known.once == once:
+                    return known
             self._jobs[job.id] = job
             for old in [each.id for each in self._jobs.values() if each.ended.is_set()][:-KEPT]:
                 del self._jobs[old]

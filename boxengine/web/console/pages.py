@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
@@ -178,6 +179,7 @@ def question(call: Call) -> Response:
         count=call.site.count(found, which),
         back=call.url(_items_path(found, asked)),
         transports=replaying.targets(call.site, found),
+        once=secrets.token_urlsafe(9),
     )
 
 
@@ -189,7 +191,8 @@ def act(call: Call) -> Response:
     copying = replaying.from_form(call.site, found, sent) if action == acting.REPLAY else replaying.AS_IT_WAS
     # What has come to match since the question was asked is not what was agreed to.
     most = parsing.number_of("most", sent.get("most"), least=1, most=COUNTED_TO)
-    job = acting.begin(call.site, found, action, which, who=call.who.name, copying=copying, most=most)
+    once = parsing.text_of("once", sent.get("once"))
+    job = acting.begin(call.site, found, action, which, who=call.who.name, copying=copying, most=most, once=once)
     return RedirectResponse(call.url(f"/jobs/{job.id}"), status_code=303)
 
 

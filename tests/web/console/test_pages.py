@@ -222,6 +222,18 @@ def test_delivered_items_are_replayed_by_page_and_by_api(each_console: Console) 
     assert (refused.status, "too much" in refused.json["error"]) == (409, True)
 
 
+def test_a_form_that_is_sent_twice_as_by_a_double_click_replays_once(console: Console) -> None:
+    (done,) = console.create()
+    console.change(done, status=DELIVERED)
+    browser, asked = console.browser(), f"{ORDERS}/act?action=replay&id={done}"
+    form = browser.get(asked).hidden
+    first, second = (browser.post(f"{ORDERS}/act", form, form=True).headers["location"] for _ in range(2))
+    assert first == second
+    assert sorted(console.statuses().values()) == [PENDING, DELIVERED]
+    browser.post(f"{ORDERS}/act", browser.get(asked).hidden, form=True)
+    assert sorted(console.statuses().values()) == [PENDING, PENDING, DELIVERED], "asked again, it is done again"
+
+
 def test_a_replay_goes_to_one_transport_or_overtakes_as_it_is_asked_for(each_console: Console) -> None:
     (done,) = each_console.create(event_key="a")
     each_console.change(done, status=DELIVERED)
