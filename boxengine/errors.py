@@ -21,6 +21,7 @@
         │   ├── StoreConflict  another transaction was in the way; nothing is wrong with the server
         │   ├── TransactionLost  what handlers write through is gone, and their batch with it
         │   ├── StoreTooSlow   a statement took longer than it may; the server answers others
+        │   ├── NotPermitted   the account lacks a privilege; the server answers for other tables
         │   └── TableMissing   a table does not exist; the server answers for others
         ├── QueueUnavailable   Redis
         ├── SourceUnavailable  the broker that an inbox is fed from
@@ -189,6 +190,10 @@ class TransactionLost(StoreUnavailable):
 
 class StoreTooSlow(StoreUnavailable):
     """The database canceled a statement that took longer than it may. Others may be answered."""
+
+
+class NotPermitted(StoreUnavailable):
+    """The database answered that the account lacks a privilege on a table. It may have those on others."""
 
 
 class TableMissing(StoreUnavailable):

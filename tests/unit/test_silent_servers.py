@@ -13,7 +13,7 @@ from boxengine.adapters.memory.clock import ManualClock
 from boxengine.app.overview import Lookout, Overview, look_at_jobs
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.jobs import JobBox
-from boxengine.errors import QueueUnavailable, StoreConflict, StoreTooSlow, StoreUnavailable, TableMissing
+from boxengine.errors import NotPermitted, QueueUnavailable, StoreConflict, StoreTooSlow, StoreUnavailable, TableMissing
 from boxengine.ports import Count, Counts, QueueState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -80,7 +80,7 @@ def test_a_server_that_refuses_at_once_is_asked_about_every_box() -> None:
     assert servers.asked["database"] == len(BOXES)
 
 
-@pytest.mark.parametrize("kind", [TableMissing, StoreTooSlow, StoreConflict])
+@pytest.mark.parametrize("kind", [TableMissing, StoreTooSlow, StoreConflict, NotPermitted])
 def test_what_is_wrong_with_one_table_says_nothing_of_the_others(kind: type[StoreUnavailable]) -> None:
     servers = Servers(database=kind("one table"))
     look = servers.look()

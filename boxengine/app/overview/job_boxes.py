@@ -11,7 +11,7 @@ from boxengine.app.overview.problems import LONG, Problem, Severity, unread_tabl
 from boxengine.app.overview.wait_once import WaitOnce
 from boxengine.app.overview.words import counted, lasting
 from boxengine.domain.jobs import JobBox, JobState
-from boxengine.errors import StoreConflict, StoreTooSlow, TableMissing, Unavailable
+from boxengine.errors import NotPermitted, StoreConflict, StoreTooSlow, TableMissing, Unavailable
 from boxengine.ports import Clock, Count, WorkerInfo
 from boxengine.ports.coordination.job_pauses import JobPauses
 from boxengine.ports.people.inspection import Towards
@@ -62,7 +62,7 @@ def look_at_jobs(
                 )
         except TableMissing as error:
             found.append(useless_table(box.name, str(error)))
-        except (StoreTooSlow, StoreConflict) as error:
+        except (StoreTooSlow, StoreConflict, NotPermitted) as error:
             found.append(unread_table(box.name, str(error)))
         except Unavailable as error:
             outages += [str(error)] if str(error) not in outages else []

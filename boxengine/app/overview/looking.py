@@ -26,7 +26,7 @@ from boxengine.app.overview.wait_once import WaitOnce
 from boxengine.domain.box import Box
 from boxengine.domain.holding_back import held_back
 from boxengine.domain.jobs import JobBox
-from boxengine.errors import BoxError, StoreConflict, StoreTooSlow, TableMissing, Unavailable
+from boxengine.errors import BoxError, NotPermitted, StoreConflict, StoreTooSlow, TableMissing, Unavailable
 from boxengine.ports import (
     Census,
     Clock,
@@ -244,7 +244,7 @@ class _Asked:
             return None
         try:
             return ask()
-        except (StoreTooSlow, StoreConflict) as error:
+        except (StoreTooSlow, StoreConflict, NotPermitted) as error:
             self.unread.setdefault(box.name, str(error))
         except BoxError as error:
             if isinstance(error, Unavailable) and not isinstance(error, TableMissing):

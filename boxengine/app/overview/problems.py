@@ -141,7 +141,7 @@ def unread_table(box: str, reason: str) -> Problem:
         severity=Severity.SLOW,
         box=box,
         sentence=f"The numbers of {box} are incomplete: {reason.rstrip('.')}.",
-        advice="Workers may still deliver. boxengine doctor says what makes the database slow.",
+        advice="Workers may still deliver. boxengine doctor says what makes the database slow, and which privileges are missing.",
     )
 
 

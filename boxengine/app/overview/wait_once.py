@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from boxengine.errors import StoreConflict, StoreTooSlow, TableMissing, Unavailable
+from boxengine.errors import NotPermitted, StoreConflict, StoreTooSlow, TableMissing, Unavailable
 from boxengine.ports import Clock
 
 T = TypeVar("T")
 IN_VAIN = 1.0
 """Seconds. A question that fails sooner, such as one that is refused at once, costs too little to give up the next one."""
-_OF_ONE_TABLE = (StoreConflict, StoreTooSlow, TableMissing)
+_OF_ONE_TABLE = (NotPermitted, StoreConflict, StoreTooSlow, TableMissing)
 """What the database says of one table; it may answer about others."""
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from boxengine.adapters.redis.connection import connect
 from boxengine.adapters.redis.history import RedisHistory
@@ -23,7 +24,7 @@ from boxengine.ports.people.history import Calls, Happened, Span
 from boxengine.web.console import site
 from tests.cli.project import Project
 from tests.eventually import eventually
-from tests.web.console.conftest import CONFIGURATION, Console
+from tests.web.console.conftest import CONFIGURATION, JOBS, Console
 
 ORDERS = "/boxes/order-outbox-item"
 PENDING, FAILED, DELIVERED, DISCARDED = range(4)
@@ -394,6 +395,42 @@ def test_a_table_that_does_not_answer_is_no_outage_of_the_database(
         f"The numbers of order_outbox_item are incomplete: {error}."
     ]
     assert [box["name"] for box in overview["boxes"] if box["counts"] is None] == ["order_outbox_item"]
+
+
+def test_a_table_that_the_account_may_not_read_is_no_outage_of_the_database(
+    make_console: Callable[..., Console], postgres_url: str
+) -> None:
+    console = make_console(postgres_url, JOBS)
+    engine, role = console.servers.store.engine, f"looks_{console.engine.url.database}"
+    denied = ("order_outbox_items", "report_jobs", "report_jobs_events")
+
+    def step_down(connection: Any, _record: Any) -> None:
+        connection.execute(f"SET ROLE {role}")
+        connection.commit()
+
+    with console.engine.begin() as owner:
+        owner.exec_driver_sql(f"CREATE ROLE {role}")
+        owner.exec_driver_sql(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}")
+        owner.exec_driver_sql(f"REVOKE SELECT ON {', '.join(denied)} FROM {role}")
+    sa.event.listen(engine, "connect", step_down)
+    try:
+        overview = console.client().get("/api/overview").json
+        assert overview["outages"] == []
+        sentences = {each["box"]: each["sentence"] for each in overview["problems"] if each["kind"] == "unread"}
+        assert list(sentences) == ["order_outbox_item", "report_job"]
+        assert "are incomplete: the database: permission denied for table " in sentences["order_outbox_item"]
+        assert [box["name"] for box in overview["boxes"] if box["counts"] is None] == ["order_outbox_item"]
+        examined = console.client().get("/api/doctor").json
+        assert any(
+            f"GRANT SELECT, UPDATE, DELETE ON public.{denied[0]}" in each["advice"]
+            for each in examined
+            if each["advice"]
+        )
+    finally:
+        engine.dispose()
+        with console.engine.begin() as owner:
+            owner.exec_driver_sql(f"DROP OWNED BY {role}")
+            owner.exec_driver_sql(f"DROP ROLE {role}")
 
 
 def test_figures_that_are_not_of_now_carry_their_time(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,15 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingErr
 
 from boxengine.adapters.sql.connecting.limiting import took_too_long
 from boxengine.adapters.sql.connecting.writes import refuses_writes
-from boxengine.errors import InvalidItem, StoreConflict, StoreTooSlow, StoreUnavailable, TableMissing, TransactionLost
+from boxengine.errors import (
+    InvalidItem,
+    NotPermitted,
+    StoreConflict,
+    StoreTooSlow,
+    StoreUnavailable,
+    TableMissing,
+    TransactionLost,
+)
 
 REFUSALS = ("P0001", "54", "42804", "42846")
 """SQLSTATEs, or their classes, that PostgreSQL does not count to data and integrity though the row is to blame: a
@@ -25,6 +33,8 @@ LOCK_NOT_AVAILABLE = "55P03"
 CONFLICT_STATES = frozenset({"40001", "40P01", LOCK_NOT_AVAILABLE})
 """The same for PostgreSQL."""
 _NO_SUCH_TABLE, _NO_SUCH_TABLE_STATE = 1146, "42P01"
+_DENIED, _DENIED_STATE = frozenset({1142, 1143}), "42501"
+"""A privilege on a table or a column is missing; for MySQL and MariaDB, and for PostgreSQL."""
 _GONE = (
     "the server was restarted, it ended a connection that was silent for too long (wait_timeout), or it refused a packet over "
     "its max_allowed_packet: see the server's log, and raise the limit that it names"
@@ -82,6 +92,8 @@ def _unavailable(error: BaseException) -> StoreUnavailable:
         return StoreConflict(sentence(error))
     if number == _NO_SUCH_TABLE or state == _NO_SUCH_TABLE_STATE:
         return TableMissing(sentence(error))
+    if number in _DENIED or state == _DENIED_STATE:
+        return NotPermitted(sentence(error))
     if took_too_long(error):
         return StoreTooSlow(sentence(error))
     return StoreUnavailable(sentence(error))

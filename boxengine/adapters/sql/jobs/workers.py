@@ -15,7 +15,7 @@ from boxengine.adapters.sql.jobs.rows import short
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.adapters.worker_entry import decoded, encoded
 from boxengine.domain.jobs import JobBox
-from boxengine.errors import StoreConflict, TableMissing
+from boxengine.errors import NotPermitted, StoreConflict, TableMissing
 from boxengine.ports import WorkerInfo
 
 OF_WORKERS = -1
@@ -41,9 +41,9 @@ class SqlJobWorkers:
 
     def announce(self, worker: WorkerInfo, *, ttl: timedelta) -> None:
         """See ``Workers``. One statement for each box, but for the first time. A box without a table gets its entry once it has
-        one, and one whose table somebody has locked once that is over."""
+        one, and one whose table somebody has locked, or this account may not write, once that is over."""
         for box in self._boxes:
-            with suppress(TableMissing, StoreConflict):
+            with suppress(TableMissing, StoreConflict, NotPermitted):
                 self._announce(box, worker, ttl)
 
     def _announce(self, box: JobBox, worker: WorkerInfo, ttl: timedelta) -> None:
@@ -71,10 +71,10 @@ class SqlJobWorkers:
 
     def living(self) -> list[WorkerInfo]:
         """See ``Workers``. One statement for each box. Where a box has no table, nobody has announced himself; where somebody has
-        locked it, nobody is seen."""
+        locked it, or this account may not read it, nobody is seen."""
         found: dict[str, WorkerInfo] = {}
         for box in self._boxes:
-            with suppress(TableMissing, StoreConflict):
+            with suppress(TableMissing, StoreConflict, NotPermitted):
                 found |= {worker.id: worker for worker in self._living_of(box)}
         return sorted(found.values(), key=lambda worker: (worker.started_at, worker.id))
 
