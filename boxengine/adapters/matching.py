@@ -16,13 +16,15 @@ _OFFSET = (1 << _OFFSET_BITS) - 1
 _HEX_DIGITS = 32
 _TABLE = (
     "CREATE TABLE traces (uuid BLOB, row_id INTEGER, awaited INTEGER, message_id INTEGER, key BLOB, partition INTEGER, "
-    "place INTEGER, created INTEGER, repetition INTEGER)"
+    "place INTEGER, created INTEGER, repetition INTEGER, topic INTEGER)"
 )
 _MISMATCHES = """
-SELECT uuid, max(row_id), max(awaited), count(CASE WHEN NOT repetition THEN place END), max(message_id), max(key), max(place),
+SELECT uuid, max(row_id), max(awaited), count(CASE WHEN NOT repetition THEN place END),
+    count(DISTINCT CASE WHEN NOT repetition THEN topic END), max(message_id), max(key), max(place),
     coalesce(max(CASE WHEN row_id IS NOT NULL THEN created END), min(created))
 FROM traces GROUP BY uuid
-HAVING count(CASE WHEN NOT repetition THEN place END) > 1 OR max(row_id) IS NULL OR (max(awaited) = 1 AND count(place) = 0)
+HAVING count(CASE WHEN NOT repetition THEN place END) > count(DISTINCT CASE WHEN NOT repetition THEN topic END)
+    OR max(row_id) IS NULL OR (max(awaited) = 1 AND count(place) = 0)
 """
 _FIRST_SENDINGS = """
 SELECT key, partition, message_id, min(place) FROM traces
@@ -44,7 +46,9 @@ class SqliteMatching:
         self._scratch = Scratch(_TABLE, folder)
 
     def add_rows(self, rows: Iterable[RowTrace]) -> None:
-        self._insert((_packed(row.uuid), row.id, row.awaited, None, None, None, None, row.created, 0) for row in rows)
+        self._insert(
+            (_packed(row.uuid), row.id, row.awaited, None, None, None, None, row.created, 0, None) for row in rows
+        )
 
     def add_messages(self, traces: Iterable[Trace]) -> None:
         self._insert(
@@ -58,17 +62,21 @@ class SqliteMatching:
                 trace.partition << _OFFSET_BITS | trace.offset,
                 trace.created,
                 trace.repetition,
+                trace.topic,
             )
             for trace in traces
         )
 
     def mismatches(self) -> Iterator[Mismatch]:
-        for uuid, row_id, awaited, messages, message_id, key, place, created in self._scratch.select(_MISMATCHES):
+        for uuid, row_id, awaited, messages, topics, message_id, key, place, created in self._scratch.select(
+            _MISMATCHES
+        ):
             yield Mismatch(
                 uuid=_unpacked(uuid),
                 row_id=row_id,
                 awaited=bool(awaited),
                 messages=messages,
+                topics=topics,
                 message_id=message_id,
                 key=key,
                 created=created,
@@ -84,7 +92,7 @@ class SqliteMatching:
         self._scratch.close()
 
     def _insert(self, values: Iterable[tuple[Any, ...]]) -> None:
-        self._scratch.insert("INSERT INTO traces VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+        self._scratch.insert("INSERT INTO traces VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
 
 
 def _packed(uuid: str) -> bytes | str:

@@ -64,6 +64,7 @@ class TopicAudit:
         self._event_names = event_names
         self._since = since
         self._partitions: dict[tuple[str, int], int] = {}
+        self._topics: dict[str, int] = {}
 
     def findings(self, summary: Summary, progress: Progress) -> Iterator[Finding]:
         """Runs only as far as the iterator is consumed, and keeps ``summary`` up to date.
@@ -119,6 +120,7 @@ class TopicAudit:
                 partition=self._partitions.setdefault(place, len(self._partitions)),
                 offset=message.offset,
                 created=int(created.timestamp()),
+                topic=self._topics.setdefault(message.topic, len(self._topics)),
             )
             if REPLAY_OF in headers:
                 original = _text(headers[REPLAY_OF])
@@ -149,7 +151,7 @@ class TopicAudit:
             # Items created while the rows were read now have a row.
             orphans = {each.uuid for each in rowless if _uuid_of(rows, each.message_id) != each.uuid}
             for each in chunk:
-                if each.messages > 1:
+                if each.messages > each.topics:
                     yield self._doubled(each)
                 if each.uuid in orphans:
                     yield self._orphaned(each)
@@ -196,7 +198,8 @@ class TopicAudit:
 
     def _doubled(self, mismatch: Mismatch) -> Finding:
         where = self._place(mismatch.partition, mismatch.offset)
-        detail = f"{mismatch.messages} messages carry its Idempotency-Key {mismatch.uuid}, the last at {where}"
+        within = f" in {mismatch.topics} topics" if mismatch.topics > 1 else ""
+        detail = f"{mismatch.messages} messages{within} carry its Idempotency-Key {mismatch.uuid}, the last at {where}"
         return Finding(Kind.DUPLICATE, _first(mismatch.row_id, mismatch.message_id), _key(mismatch.key), detail)
 
     def _orphaned(self, mismatch: Mismatch) -> Finding:

@@ -156,10 +156,12 @@ class Trace(NamedTuple):
     """Unix seconds."""
     repetition: bool = False
     """Whether a replay sent it: it shows that the item arrived, and is neither a duplicate nor out of order."""
+    topic: int = 0
+    """The number of its topic among all that are read."""
 
 
 class Mismatch(NamedTuple):
-    """A uuid that does not have exactly one row and one message."""
+    """A uuid that does not have exactly one row, and one message in each topic that has any."""
 
     uuid: str
     row_id: ItemId | None
@@ -167,6 +169,8 @@ class Mismatch(NamedTuple):
     """Whether the row must have a message."""
     messages: int
     """Without repetitions."""
+    topics: int
+    """How many topics they are in. Where a box feeds several, each has one."""
     message_id: ItemId | None
     key: bytes | None
     created: int
@@ -195,7 +199,7 @@ class Matching(Protocol):
         """Messages in any order."""
 
     def mismatches(self) -> Iterator[Mismatch]:
-        """All uuids with a message but no row, with no message although one is awaited, or with several messages."""
+        """All uuids with a message but no row, with no message although one is awaited, or with several messages in one topic."""
 
     def first_sendings(self) -> Iterator[FirstSending]:
         """Sorted by key, within a key by partition, and within a partition by id, the highest first.

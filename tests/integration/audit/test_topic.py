@@ -102,6 +102,16 @@ def test_two_messages_of_one_item_are_a_duplicate(bench: TopicBench) -> None:
     assert f"the last at {bench.topic}, partition 0, offset 2" in finding.detail
 
 
+def test_an_item_that_goes_to_two_topics_is_to_be_once_in_each(bench: TopicBench) -> None:
+    once, twice = bench.bench.delivered(ago=9), bench.bench.delivered(ago=8)
+    bench.send(*map(bench.message, (once, twice)))
+    bench.add_topic()
+    bench.send(*map(bench.message, (once, twice, twice)))
+    (finding,) = bench.findings()
+    assert (finding.kind, finding.item) == ("duplicate", twice)
+    assert "3 messages in 2 topics carry its Idempotency-Key" in finding.detail
+
+
 def test_an_item_that_comes_after_a_later_one_of_its_key_is_an_inversion(bench: TopicBench) -> None:
     first, second, other = bench.bench.delivered(), bench.bench.delivered(), bench.bench.delivered("8")
     bench.send(*map(bench.message, (second, first, other)))

@@ -34,6 +34,7 @@ class TopicBench:
         self.bench = bench
         self.bootstrap = bootstrap
         self.topic = topic
+        self._others: list[str] = []
         self._folder = folder
 
     # ── the topic ────────────────────────────────────────────────────────────────────────────────────
@@ -80,10 +81,18 @@ class TopicBench:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         admin.delete_records([place])[place].result(timeout=30)
 
+    def add_topic(self) -> None:
+        """Goes on with another topic, which is audited together with those before."""
+        self._others.append(self.topic)
+        self._make_topic(f"{self.topic}-too")
+
     def make_compacted(self) -> None:
         """Goes on with another topic, which is."""
-        self.topic = f"{self.topic}-compacted"
-        new = NewTopic(self.topic, num_partitions=1, replication_factor=1, config={"cleanup.policy": "compact"})
+        self._make_topic(f"{self.topic}-compacted", **{"cleanup.policy": "compact"})
+
+    def _make_topic(self, name: str, **config: str) -> None:
+        self.topic = name
+        new = NewTopic(name, num_partitions=1, replication_factor=1, config=config)
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         admin.create_topics([new])[self.topic].result(timeout=30)
 
@@ -93,7 +102,7 @@ class TopicBench:
     def auditing(self, **options: Any) -> Iterator[Audit]:
         store, clock = self.bench.store, SystemClock()
         items, rows = SqlItems(store), SqlAudit(store, page=2)
-        log = TopicReader(topics=[self.topic], bootstrap_servers=self.bootstrap, clock=clock)
+        log = TopicReader(topics=[*self._others, self.topic], bootstrap_servers=self.bootstrap, clock=clock)
         matching = SqliteMatching(self._folder)
         table = TableAudit(self.bench.box, store=store, items=items, rows=rows, clock=clock)
         topic = TopicAudit(self.bench.box, items=items, rows=rows, log=log, matching=matching, clock=clock, **options)

@@ -44,10 +44,17 @@ def test_each_kind_of_mismatch_comes_with_what_is_known_of_it(matching: SqliteMa
     matching.add_messages([message(2, partition=3, offset=40), message(3, offset=50), message(3, offset=7)])
     by_uuid = {each.uuid: each for each in matching.mismatches()}
     assert by_uuid == {
-        uuid(1): Mismatch(uuid(1), 1, True, 0, None, None, 1001, None, None),
-        uuid(2): Mismatch(uuid(2), None, False, 1, 2, b"k", 1002, 3, 40),
-        uuid(3): Mismatch(uuid(3), 3, True, 2, 3, b"k", 1003, 0, 50),
+        uuid(1): Mismatch(uuid(1), 1, True, 0, 0, None, None, 1001, None, None),
+        uuid(2): Mismatch(uuid(2), None, False, 1, 1, 2, b"k", 1002, 3, 40),
+        uuid(3): Mismatch(uuid(3), 3, True, 2, 1, 3, b"k", 1003, 0, 50),
     }
+
+
+def test_one_message_in_each_topic_is_no_mismatch_and_two_in_one_of_them_are(matching: SqliteMatching) -> None:
+    matching.add_rows([row(1), row(2)])
+    both = [message(number)._replace(partition=topic, topic=topic) for number in (1, 2) for topic in (0, 1)]
+    matching.add_messages([*both, message(2, offset=7)])
+    assert [(each.row_id, each.messages, each.topics) for each in matching.mismatches()] == [(2, 3, 2)]
 
 
 def test_repetitions_show_that_an_item_arrived_and_nothing_else(matching: SqliteMatching) -> None:
