@@ -35,9 +35,8 @@ def trigger(call: Call) -> Response:
         job_id, status = office.create(box, {**attributes_of(sent, url_name(box)), "producer": call.who.name})
     except InvalidItem as error:
         raise BadInput(str(error)) from error
-    call.site.jobs.note(
-        who=call.who.name, action="trigger", box=box, what=f"job {job_id}", outcome=f"task {sent['task']}"
-    )
+    what, outcome = f"job {job_id}", f"task {sent['task']}"
+    call.site.jobs.note(who=call.who.name, action="trigger", box=box, what=what, outcome=outcome, kept=False)
     return Json({"job_id": public_id(box, job_id), "status": status})
 
 

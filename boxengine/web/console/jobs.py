@@ -141,7 +141,7 @@ class Jobs:
             self._jobs[job.id] = job
             for old in [each.id for each in self._jobs.values() if each.ended.is_set()][:-KEPT]:
                 del self._jobs[old]
-        self.note(who=who, action=action, box=box, what=what, outcome="begun")
+        self._tell(job, "begun")
         (self._threads if job.changes else self._counting).submit(self._run, job, run)
         return job
 
@@ -158,8 +158,12 @@ class Jobs:
         for job in self.latest():
             job.cancel.set()
 
-    def note(self, *, who: str, action: str, box: Box | JobBox, what: str, outcome: str) -> None:
-        """Writes a deed to the log and the trail; during an outage of Redis, to the log only."""
+    def note(self, *, who: str, action: str, box: Box | JobBox, what: str, outcome: str, kept: bool = True) -> None:
+        """Writes a deed to the log and the trail; during an outage of Redis, to the log only.
+
+        Args:
+            kept: whether the trail keeps it. What programs do every minute would push everything else off the trail.
+        """
         deed = Deed(at=self._clock.now(), who=who, action=action, box=box.name, what=what, outcome=outcome)
         logger.info(
             "%s: %s %s of %s: %s",
@@ -170,6 +174,8 @@ class Jobs:
             outcome,
             extra={"who": who, "action": action},
         )
+        if not kept:
+            return
         try:
             self._trail.add(deed)
         except QueueUnavailable as error:
@@ -190,8 +196,11 @@ class Jobs:
         except Exception as error:
             logger.exception("%s of %s broke off", job.action, job.box.name)
             job.state, job.outcome = State.FAILED, f"stopped after {job.done:,} {job.things}: {type(error).__name__}"
-        self.note(who=job.who, action=job.action, box=job.box, what=job.what, outcome=job.outcome)
+        self._tell(job, job.outcome)
         job.ended.set()
+
+    def _tell(self, job: Job, outcome: str) -> None:
+        self.note(who=job.who, action=job.action, box=job.box, what=job.what, outcome=outcome, kept=job.changes)
 
 
 def _cancel_at_exit(jobs: Jobs) -> None:

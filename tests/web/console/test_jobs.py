@@ -183,6 +183,20 @@ def test_while_redis_is_out_jobs_run_and_the_log_has_the_trail(caplog: pytest.Lo
     assert "Zoë: retry item 41 of order_outbox_item: 1 item retried" in caplog.messages
 
 
+def test_counts_are_in_the_log_and_push_nothing_off_the_trail(
+    jobs: Jobs, trail: MemoryTrail, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "boxengine.console")
+    for action in ("discard", "count"):
+        job = jobs.start(who="Zoë", action=action, box=BOX, what="all items", run=lambda job: f"{job.action} done")
+        assert job.ended.wait(10)
+    assert [(deed.action, deed.outcome) for deed in trail.latest(9)] == [
+        ("discard", "discard done"),
+        ("discard", "begun"),
+    ]
+    assert caplog.messages[-1] == "Zoë: count all items of order_outbox_item: count done"
+
+
 def test_only_so_many_jobs_are_remembered(jobs: Jobs) -> None:
     first = jobs.start(who="Zoë", action="retry", box=BOX, what="", run=lambda _: "done")
     assert first.ended.wait(10)
