@@ -117,7 +117,7 @@ class Access:
 
     async def visit(self, request: Request) -> Visit:
         """Finds out who sent the request."""
-        session = self._read(request.cookies.get(COOKIE, ""))
+        session = self._read(request.cookies.get(_cookie(request), ""))
         name = str(session["id"]) if session else secrets.token_urlsafe(16)
         who, programmatic = await self._who(request, session)
         if who is not None and who.role > self._most:
@@ -185,7 +185,7 @@ class Access:
 
     def sign_out(self, response: Response, request: Request) -> None:
         """Ends the browser's session."""
-        response.delete_cookie(COOKIE, path=_path(request))
+        response.delete_cookie(_cookie(request), path=_path(request))
 
     def remember(self, response: Response, request: Request, visit: Visit) -> None:
         """Gives a browser without a session one that only identifies the browser."""
@@ -196,7 +196,7 @@ class Access:
         content = {"id": session or secrets.token_urlsafe(16), "until": int(self._clock()) + LASTS, **content}
         body = base64.urlsafe_b64encode(json.dumps(content).encode()).decode()
         response.set_cookie(
-            COOKIE,
+            _cookie(request),
             f"{body}.{self._sign('session', body)}",
             max_age=LASTS,
             path=_path(request),
@@ -282,6 +282,12 @@ def _place(address: str) -> str:
     if isinstance(found, IPv4Address):
         return address
     return str(found.ipv4_mapped or f"{int(found) >> 64:x}/64")
+
+
+def _cookie(request: Request) -> str:
+    """By port, for browsers do not: two consoles behind two forwarded ports would end each other's sessions."""
+    _, _, port = request.headers.get("host", "").rpartition(":")
+    return f"{COOKIE}_{port}" if port.isascii() and port.isdigit() else COOKIE
 
 
 def _path(request: Request) -> str:

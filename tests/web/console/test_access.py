@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from boxengine.errors import BoxError
 from boxengine.web.console.access import Access, Role, Visit, Who
+from tests.web.console.asgi import Client
 from tests.web.console.conftest import OPERATE, READ, Console
 
 ORDERS = "/boxes/order-outbox-item"
@@ -262,6 +263,16 @@ def test_no_script_reads_the_cookie_and_no_other_site_sends_it_along_with_a_form
     cookie = answer.headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=lax" in cookie
+
+
+def test_consoles_behind_two_ports_of_one_host_leave_each_other_their_sessions(console: Console) -> None:
+    kept: dict[str, str] = {}
+    one, other = (Client(console.app, cookies=kept, host=f"localhost:{port}") for port in (5580, 5581))
+    for client, token in ((one, OPERATE), (other, READ)):
+        assert client.sign_in(token).status == 303
+    assert ["read only" in client.get("/").text for client in (one, other)] == [False, True]
+    one.press("/", "/logout")
+    assert [client.get("/").status for client in (one, other)] == [303, 200]
 
 
 def test_a_cookie_that_somebody_made_up_proves_nothing(console: Console) -> None:
