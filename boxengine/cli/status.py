@@ -64,7 +64,9 @@ def status(
     store = connect_to_jobs(boxes) if boxes.resolved.jobs else None
     of_jobs = [each.box for each in jobs_chosen(boxes, box).values()]
     look = _Look(
-        Lookout(servers, wanted, auto_disabled=auto_disabled, exact=exact) if wanted else None,
+        Lookout(servers, wanted, auto_disabled=auto_disabled, exact=exact, tables=servers.store.look_again)
+        if wanted
+        else None,
         None if store is None else JobLook(store, of_jobs, auto_disabled=auto_disabled, exact=exact),
         None if store is None else _workers_of_jobs(boxes, store),
     )

@@ -85,6 +85,7 @@ class Lookout:
         auto_disabled: bool,
         inspector: Inspector | None = None,
         alarms: Callable[[], Sequence[Remark]] = tuple,
+        tables: Callable[[], object] = tuple,
         jobs: Callable[[], tuple[tuple[JobBoxView, ...], tuple[str, ...]]] = lambda: ((), ()),
         job_workers: Callable[[], Sequence[WorkerInfo]] = tuple,
         exact: bool = False,
@@ -92,6 +93,7 @@ class Lookout:
         """Args:
         inspector: finds what holds items back; without it the look leaves that out.
         alarms: the remarks about the servers that people should see.
+        tables: finds out which tables somebody has altered since; what watches for months asks it now and then.
         jobs: looks at the boxes of long jobs; also returns the outages.
         job_workers: the living workers that run long jobs, also those that deliver items.
         exact: counts every row, however long that takes.
@@ -101,6 +103,7 @@ class Lookout:
         self._auto_disabled = auto_disabled
         self._inspector = inspector
         self._alarms = alarms
+        self._tables = tables
         self._jobs = jobs
         self._job_workers = job_workers
         self._count = sources.census.take_exactly if exact else sources.census.take
@@ -110,6 +113,7 @@ class Lookout:
         """Looks at all boxes now."""
         sources = self._sources
         asked = _Asked(sources.clock)
+        asked.part(lambda: self._sparing.ask((_SERVERS, "tables"), lambda: asked.database.ask(self._tables)))
         # Long jobs need no Redis: without other boxes, its absence is no outage.
         workers = asked.redis(sources.workers.living) if self._boxes else []
         of_jobs = asked.part(

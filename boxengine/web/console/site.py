@@ -99,6 +99,7 @@ class Site:
             auto_disabled=self.boxes.resolved.settings.polling_auto_disabled,
             inspector=self.servers.inspector,
             alarms=Doctor(self.boxes, self.servers).alarms,
+            tables=self.servers.store.look_again,
             jobs=self._look_at_jobs,
             job_workers=self.office.workers.living,
         )

@@ -433,6 +433,22 @@ def test_a_table_that_the_account_may_not_read_is_no_outage_of_the_database(
             owner.exec_driver_sql(f"DROP ROLE {role}")
 
 
+def test_a_column_that_somebody_drops_under_the_console_is_no_outage_from_then_on(each_console: Console) -> None:
+    console, client = each_console, each_console.client()
+    (item,) = console.create(event_name="paid")
+    path = f"/api/boxes/order-outbox-item/items/{item}"
+    assert client.get(path).json["event_name"] == "paid"
+    with console.engine.begin() as owner:
+        owner.execute(sa.text("ALTER TABLE order_outbox_items DROP COLUMN event_name"))
+    console.app.state.site.live.now(fresh=True)
+    assert client.get(path).json["event_name"] is None
+    assert client.get("/api/overview").json["outages"] == []
+    with console.engine.begin() as owner:
+        owner.execute(sa.text("ALTER TABLE order_outbox_items ADD COLUMN event_name varchar(255) DEFAULT 'added'"))
+    console.app.state.site.live.now(fresh=True)
+    assert client.get(path).json["event_name"] == "added"
+
+
 def test_figures_that_are_not_of_now_carry_their_time(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     browser = console.browser()
     assert "from the table" not in browser.get("/").text

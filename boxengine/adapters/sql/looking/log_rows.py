@@ -14,6 +14,7 @@ from boxengine.adapters.sql.log.reading import BEHIND, ReadingTexts, array
 from boxengine.adapters.sql.log.tables import BUCKET, LogTable, in_text, reflect_log
 from boxengine.adapters.sql.looking.item_rows import SHOWN
 from boxengine.adapters.sql.looking.items import item_row
+from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Status
 from boxengine.ports import Count, ItemRow, Precision
@@ -29,7 +30,8 @@ class LogRows:
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
-        self._found: dict[str, LogTable] = {}
+        self._found: dict[str, tuple[BoxTable, LogTable]] = {}
+        """With the table beside the log, which the store looks up anew once somebody has altered either."""
 
     def get(self, box: Box, item_id: int) -> ItemRow | None:
         """See ``LogItems``."""
@@ -85,12 +87,11 @@ class LogRows:
             return connection.exec_driver_sql(query.replace("{rows}", rows), (array(buckets),)).all()
 
     def _log(self, box: Box) -> LogTable:
-        found = self._found.get(box.name)
-        if found is None:
-            side = self._store.table(box)
+        known, side = self._found.get(box.name), self._store.table(box)
+        if known is None or known[0] is not side:
             with translated(self._store.engine), self._store.engine.begin() as connection:
-                found = self._found[box.name] = reflect_log(connection, side)
-        return found
+                known = self._found[box.name] = side, reflect_log(connection, side)
+        return known[1]
 
 
 def _shown(row: Any, status: int) -> ItemRow:
