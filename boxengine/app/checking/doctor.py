@@ -140,7 +140,8 @@ def _part(area: str, ask: Callable[[], list[Remark]]) -> list[Remark]:
         return ask()
     except StoreTooSlow as error:
         advice = (
-            "The server answers: raise the statement_timeout of this account, or find out what makes the server slow."
+            "The server answers, so find out what makes it slow, or raise the statement_timeout of this account. The console "
+            "gives each statement two seconds; on the command line, boxengine doctor has no limit of its own."
         )
         return [Remark(area=area, text=f"{error}.", advice=advice)]
     except BoxError as error:
