@@ -6,6 +6,7 @@ import typer
 
 from boxengine.cli.arguments import AsJson
 from boxengine.cli.context import connect, globals_of, output, print_json
+from boxengine.domain.legible import escaped
 from boxengine.domain.masking import masked_text
 
 
@@ -39,7 +40,8 @@ def doctor(
     else:
         for each in remarks:
             mark = "!" if each.is_finding else " "
-            output().print(f"{mark} {each.area}: {masked_text(each.text)}", markup=False)
+            # Servers quote what strangers have named.
+            output().print(f"{mark} {each.area}: {escaped(masked_text(each.text))}", markup=False)
             if each.advice:
-                output().print(f"    {each.advice}", markup=False)
+                output().print(f"    {escaped(each.advice)}", markup=False)
     raise typer.Exit(1 if any(each.is_finding for each in remarks) else 0)

@@ -21,6 +21,7 @@ import typer
 from boxengine.cli.commands import COMMANDS
 from boxengine.cli.context import Globals
 from boxengine.cli.on_demand import group_of
+from boxengine.domain.legible import escaped
 from boxengine.domain.masking import masked_text
 from boxengine.errors import BadUsage, BoxError, ConfigurationError, PortTaken, UnknownBox
 from boxengine.version import __version__
@@ -119,6 +120,6 @@ def open_closed_streams() -> None:
 
 
 def _complain(error: BoxError | str, code: int) -> NoReturn:
-    for line in masked_text(str(error)).splitlines():
+    for line in escaped(masked_text(str(error))).splitlines():
         sys.stderr.write(f"boxengine: {line}\n")
     sys.exit(code)

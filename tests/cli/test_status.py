@@ -20,9 +20,10 @@ from redis import Redis
 from rich.console import Console
 
 from boxengine.adapters.redis.workers import RedisWorkers
-from boxengine.cli import status
+from boxengine.cli import main, status
 from boxengine.cli.status_view import view
 from boxengine.embedded import EmbeddedValkey
+from boxengine.errors import BoxError
 from boxengine.ports import OpenCircuit, WorkerInfo
 from tests.cli.project import FILE, Project
 from tests.eventually import eventually
@@ -119,6 +120,26 @@ def test_what_strangers_put_into_redis_does_not_steer_the_terminal() -> None:
     shown = view([row_of(LONG, workers=[odd], circuits=[circuit])], width=80)
     assert all(character.isprintable() or character == "\n" for character in shown)
     assert "h\\nx" in shown
+
+
+def test_what_a_stranger_says_of_himself_in_redis_does_not_steer_the_terminal_through_the_doctor(
+    project: Project, redis_url: str
+) -> None:
+    now, boxes = datetime.now(UTC), ("order_outbox_item",)
+    stranger = WorkerInfo(
+        id="w", host="h\x1b]0;owned\x07", pid=1, boxes=boxes, threads=1, started_at=now, database="another"
+    )
+    with Redis.from_url(redis_url) as client:
+        RedisWorkers(client).announce(stranger, ttl=timedelta(minutes=1))
+    told = project.call("doctor", expect=1)
+    assert "A worker on host h\\x1b]0;owned\\x07 uses this Redis" in told
+    assert "\x1b" not in told
+
+
+def test_what_an_error_quotes_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main._complain(BoxError("the database: Key (event_key)=(\x1b[2J) is there"), 1)
+    assert capsys.readouterr().err == "boxengine: the database: Key (event_key)=(\\x1b[2J) is there\n"
 
 
 def test_it_names_the_workers_of_each_box_until_they_stop(project: Project) -> None:
