@@ -25,7 +25,7 @@ def app(
     Args:
         boxes: the configuration; None: read from the usual place, as ``boxengine.load()`` does.
         authenticate: called with each Starlette request; returns the user as a ``Who``, or as the name of somebody who may
-            operate, or None for nobody. It may be ``async``, and may raise FastAPI's ``HTTPException``.
+            operate, or None or an empty name for nobody. It may be ``async``, and may raise FastAPI's ``HTTPException``.
         authentication: ``token``, ``basic`` or ``none``; None: as configured. Ignored with ``authenticate``.
         read_only: nobody may change anything.
         allowed_hosts: host names that browsers may use, in addition to the configured ones; with neither, any name works.

@@ -59,8 +59,8 @@ class Who:
 
 
 Authenticate = Callable[[Request], Who | str | Awaitable[Who | str | None] | None]
-"""The application's own authentication: returns the user, or the name of somebody who may operate; None: nobody. It may raise
-an exception that its framework turns into a response, and may be ``async``."""
+"""The application's own authentication: returns the user, or the name of somebody who may operate; None or an empty name:
+nobody. It may raise an exception that its framework turns into a response, and may be ``async``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,10 @@ class Access:
         if self._authenticate is not None:
             answer = self._authenticate(request)
             found = await answer if inspect.isawaitable(answer) else answer
-            return (Who(found, Role.OPERATE) if isinstance(found, str) else found), bearer
+            if isinstance(found, str):
+                # Starlette's own user who has not signed in has the name "".
+                found = Who(printable(found) or "somebody", Role.OPERATE) if found.strip() else None
+            return found or None, bearer
         if self.kind == "none":
             return Who("anybody", Role.OPERATE), bearer
         if bearer:

@@ -195,6 +195,14 @@ def test_the_applications_own_authentication_decides(console: Console, answer: A
     assert client.get("/").status == 200
 
 
+@pytest.mark.parametrize("nobody", [None, "", " ", False])
+def test_an_application_whose_name_for_nobody_is_empty_lets_nobody_in(console: Console, nobody: Any) -> None:
+    client = console.again(authenticate=lambda _request: nobody).client(None)
+    answers = [client.get("/").status, client.get("/events").status, client.post(f"{API}/pause", {}).status]
+    assert answers == [401, 401, 401]
+    assert console.servers.pauses.polling_enabled([console.boxes.box("order_outbox_item")]) == {}
+
+
 def test_a_program_that_the_application_knows_by_a_bearers_token_needs_no_form_token(console: Console) -> None:
     def who(request: Request) -> str | None:
         known = request.headers.get("authorization") == "Bearer of-the-application" or request.headers.get("x-user")
