@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from boxengine.app.overview import waiting_in_log
+from boxengine.app.overview import Reasons, waiting_in_log
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Status
 from boxengine.errors import BoxError, QueueUnavailable
@@ -34,6 +34,8 @@ NEIGHBOURS = 3
 SHOWN_DEEDS = 200
 PATIENCE = 0.05
 """Seconds for which the doctor's page waits for an examination that is under way."""
+UNTOLD = Reasons(sentences=("The database did not tell in time. Load the page again to ask once more.",))
+"""Why an item waits, where that takes too long: what else is known of it must not wait for that."""
 _LOOKED_FOR = ("key", "id", "uuid")
 
 
@@ -78,7 +80,7 @@ def items(call: Call) -> Response:
     if not listed.rows and _is_in_log(call, found, which):
         return RedirectResponse(call.url(f"/boxes/{box_id(found)}/items/{which.ids[0]}"), status_code=303)
     first = wanted.start is None and wanted.towards is Towards.OLDER
-    count = call.site.count_from(found, which, listed) if first and which != ItemFilter() else None
+    count = _part(lambda: call.site.count_from(found, which, listed)) if first and which != ItemFilter() else None
     return page(
         call,
         "items.html",
@@ -109,14 +111,14 @@ def item(call: Call) -> Response:
     if known is None:
         raise Refused(HTTPStatus.NOT_FOUND, f"{found.name} has no item {item_id}. It may have been deleted.")
     row = known.row
-    before, after = call.site.servers.inspector.neighbours(found, row, limit=NEIGHBOURS)
+    before, after = _part(lambda: call.site.servers.inspector.neighbours(found, row, limit=NEIGHBOURS)) or ([], [])
     return page(
         call,
         "item.html",
         box=found,
         row=row,
         in_log=known.in_log,
-        why=call.site.why(found, known),
+        why=_part(lambda: call.site.why(found, known)) or UNTOLD,
         neighbours=[*after, row, *before],
         payload=call.site.hiding.payload(found.name, row.payload or b""),
         options=call.site.hiding.value(found.name, showing.options_of(row)) if row.options else None,

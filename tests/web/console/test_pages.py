@@ -89,6 +89,25 @@ def test_an_item_is_shown_whole_and_why_it_waits(each_console: Console) -> None:
     assert f'href="{ORDERS}/items/{first}"' in page
 
 
+def test_what_takes_the_database_too_long_to_tell_of_an_item_hides_nothing_else_of_it(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item, other = console.create(count=2)
+    for each in (item, other):
+        console.fail(each, "http: Timeout: shop.example did not answer")
+
+    def too_slow(*_: Any, **__: Any) -> Any:
+        raise StoreTooSlow("the database: canceling statement due to statement timeout")
+
+    for question in ("followers", "neighbours", "count"):
+        monkeypatch.setattr(console.servers.inspector, question, too_slow)
+    browser = console.browser()
+    for path in (f"{ORDERS}/items/{item}", f"{ORDERS}/items?status=failed&limit=1"):
+        shown = browser.get(path)
+        assert (shown.status, "shop.example did not answer" in shown.text) == (200, True), path
+    assert "did not tell in time" in browser.get(f"{ORDERS}/items/{item}").text
+
+
 def test_payloads_are_json_text_or_hex(console: Console) -> None:
     payloads = {b'{"a": 1}': "json", "grüße".encode(): "text", b"\x00\xff\x10abc": "hex"}
     shown = {}
