@@ -103,6 +103,28 @@ CASES = [
         labels={},
     ),
     Case(
+        "OutboxNobodyMeasures",  # of two boxes, one has no worker for 20 minutes
+        {
+            f"outbox_oldest_pending_age_seconds{{{BOX}}}": "0x3 stale _x20 0x20",
+            'outbox_oldest_pending_age_seconds{type="outbox", name="other_outbox_item"}': "0x60",
+        },
+        quiet=8,
+        rings=10,
+        stopped=26,
+        labels=_of_box(),
+    ),
+    Case(
+        "OutboxNobodyMeasures",  # of two boxes, one is there no more
+        {
+            f"outbox_oldest_pending_age_seconds{{{BOX}}}": "0x3 stale",
+            'outbox_oldest_pending_age_seconds{type="outbox", name="other_outbox_item"}': "0x80",
+        },
+        quiet=8,
+        rings=60,
+        stopped=66,
+        labels=_of_box(),
+    ),
+    Case(
         "BoxWorkerStrandedItems",
         {**MEASURED, f"box_worker_stranded_items{{{BOX}}}": "0x2 7x15 0x20"},
         quiet=6,
