@@ -79,6 +79,12 @@ class Overview:
             *(_told_of_table(view.box, view.unread) for view in self.boxes if view.unread is not None),
         )
 
+    def wrong_with(self, view: BoxView | JobBoxView) -> tuple[Problem, ...]:
+        """What is wrong with a box: first with the servers that it needs, then with the box itself."""
+        needed = ("database",) if isinstance(view, JobBoxView) else ("database", "redis")
+        servers = (each for each in self.problems if each.box is None and each.kind in needed)
+        return (*servers, *view.problems)
+
     def box(self, name: str) -> BoxView:
         """The view of this box."""
         return next(view for view in self.boxes if view.box.name == name)

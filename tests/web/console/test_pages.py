@@ -17,7 +17,7 @@ from boxengine.adapters.redis.history import RedisHistory
 from boxengine.adapters.sql.log.moving import Mover
 from boxengine.app.overview import looking, sparing
 from boxengine.domain.box import Box
-from boxengine.errors import StoreConflict, StoreTooSlow, StoreUnavailable
+from boxengine.errors import QueueUnavailable, StoreConflict, StoreTooSlow, StoreUnavailable
 from boxengine.ports import Counts, Engagement, WorkerInfo
 from boxengine.ports.people.attempts import Attempt
 from boxengine.ports.people.history import Calls, Happened, Span
@@ -466,6 +466,31 @@ def test_a_column_that_somebody_drops_under_the_console_is_no_outage_from_then_o
         owner.execute(sa.text("ALTER TABLE order_outbox_items ADD COLUMN event_name varchar(255) DEFAULT 'added'"))
     console.app.state.site.live.now(fresh=True)
     assert client.get(path).json["event_name"] == "added"
+
+
+@pytest.mark.parametrize("server", ["database", "Redis"])
+def test_a_boxes_page_does_not_say_that_all_is_well_while_a_server_is_down(
+    job_console: Console, monkeypatch: pytest.MonkeyPatch, server: str
+) -> None:
+    console, now = job_console, job_console.servers.clock.now()
+    worker = WorkerInfo(id="w", host="h", pid=1, boxes=("order_outbox_item",), threads=1, started_at=now)
+    console.servers.workers.announce(worker, ttl=timedelta(minutes=1))
+    browser, pages = console.browser(), (ORDERS, "/boxes/report-job")
+    assert ["All is well" in browser.get(path).text for path in pages] == [True, True]
+
+    def gone(*_: Any, **__: Any) -> Any:
+        raise QueueUnavailable("Redis: gone") if server == "Redis" else StoreUnavailable("the database: gone")
+
+    for asked in (console.servers.workers, console.servers.pauses, console.servers.queue):
+        for question in ("living", "polling_enabled", "state"):
+            if server == "Redis" and hasattr(asked, question):
+                monkeypatch.setattr(asked, question, gone)
+    if server == "database":
+        monkeypatch.setattr(console.servers.census, "take", gone)
+        monkeypatch.setattr(console.app.state.site.office.inspector, "counts", gone)
+    console.app.state.site.live.now(fresh=True)
+    assert ["All is well" in browser.get(path).text for path in pages] == [False, server == "Redis"]
+    assert f"{server} does not answer, so nothing is delivered: gone." in browser.get(ORDERS).text
 
 
 def test_figures_that_are_not_of_now_carry_their_time(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
