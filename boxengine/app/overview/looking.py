@@ -141,6 +141,11 @@ class Lookout:
             jobs=jobs,
         )
 
+    @property
+    def awaits(self) -> timedelta:
+        """For how long a look under way has awaited one answer of the database; zero: it awaits none. Any thread may ask."""
+        return self._sparing.awaits
+
     def forget(self, box: Box | JobBox) -> None:
         """Makes the next look ask anew about this box, because somebody has changed it."""
         self._sparing.forget(_JOBS if isinstance(box, JobBox) else box.name)

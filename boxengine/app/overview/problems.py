@@ -118,6 +118,21 @@ def trouble_of(outage: str) -> Problem:
     )
 
 
+def silent(awaited: timedelta, since: datetime) -> Problem:
+    """The problem that the database takes a question and does not answer: what is known is from before.
+
+    Args:
+        since: when it answered last.
+    """
+    return Problem(
+        kind="database",
+        severity=Severity.STOPPED,
+        sentence=f"The database has kept the console waiting for {lasting(awaited)}: all that stands here is of "
+        f"{since:%H:%M:%S} UTC or earlier.",
+        advice="Probably it answers nobody, and nothing is delivered: bring it back. Nothing is lost.",
+    )
+
+
 def _told(outage: str) -> str:
     """The outage without the server's name, which already begins the sentence."""
     return outage.removeprefix("the database: ").removeprefix("Redis: ").rstrip(".")

@@ -33,6 +33,8 @@ class Sparing:
 
     def __init__(self) -> None:
         self._answers: dict[tuple[str, str], _Answer] = {}
+        self._asked_at: float | None = None
+        """When the question was asked whose answer is awaited; None: none is."""
         self._changes = defaultdict[str, int](int)
 
     def ask(self, name: tuple[str, str], question: Callable[[], T]) -> T:
@@ -44,12 +46,22 @@ class Sparing:
         known = self._answers.setdefault(name, _Answer())
         changes = self._changes[name[0]]
         if known.changes != changes or monotonic() - known.at >= self._interval(known):
-            _put(question, known)
+            self._asked_at = monotonic()
+            try:
+                _put(question, known)
+            finally:
+                self._asked_at = None
             known.changes = changes
         if known.error is not None:
             raise known.error.with_traceback(None)
         answer: T = known.value
         return answer
+
+    @property
+    def awaits(self) -> timedelta:
+        """For how long the answer to a question has been awaited; zero: none is. Any thread may ask."""
+        asked_at = self._asked_at
+        return timedelta(0) if asked_at is None else timedelta(seconds=monotonic() - asked_at)
 
     def age(self, name: tuple[str, str]) -> timedelta:
         """How long ago this answer was given; zero if the question was never asked."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from boxengine.app.overview.job_boxes import JobBoxView
-from boxengine.app.overview.problems import Problem
+from boxengine.app.overview.problems import Problem, silent
 from boxengine.domain.box import Box
 from boxengine.ports import Counts, OpenCircuit, WorkerInfo
 from boxengine.ports.people.history import Happened
@@ -78,6 +78,11 @@ class Overview:
             *(_told_of_table(view.box, view.broken) for view in self.boxes if view.broken is not None),
             *(_told_of_table(view.box, view.unread) for view in self.boxes if view.unread is not None),
         )
+
+    def with_silence(self, awaited: timedelta) -> Overview:
+        """The same look, of which nobody knows whether it still holds, because the database does not answer the next one."""
+        found = silent(awaited, self.taken_at)
+        return replace(self, problems=(found, *self.problems), outages=(*self.outages, found.sentence))
 
     def wrong_with(self, view: BoxView | JobBoxView) -> tuple[Problem, ...]:
         """What is wrong with a box: first with the servers that it needs, then with the box itself."""

@@ -28,13 +28,13 @@ _MEANT = {acting.REPLAY: ("replay",)}
 
 def overview(call: Call) -> Response:
     """All boxes, and what is wrong."""
-    look = call.site.live.latest()
+    look = call.site.latest()
     return Json({**showing.overview(look), "jobs": [job_showing.box(view) for view in look.jobs]})
 
 
 def boxes(call: Call) -> Response:
     """All boxes."""
-    return Json(showing.overview(call.site.live.latest())["boxes"])
+    return Json(showing.overview(call.site.latest())["boxes"])
 
 
 def box(call: Call) -> Response:
@@ -55,7 +55,7 @@ def history(call: Call) -> Response:
 
 def workers(call: Call) -> Response:
     """The fleet."""
-    look = call.site.live.latest()
+    look = call.site.latest()
     if look.workers is None:
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "; ".join(look.outages))
     return Json([showing.worker(each) for each in look.workers])
@@ -203,7 +203,7 @@ def trail(call: Call) -> Response:
 
 
 def _shown_box(call: Call, found: Box | JobBox) -> Response:
-    look = call.site.live.latest()
+    look = call.site.latest()
     if isinstance(found, JobBox):
         return Json(job_showing.box(look.job_box(found.name)))
     return Json(showing.box(look.box(found.name), look.taken_at))

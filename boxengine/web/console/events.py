@@ -64,8 +64,11 @@ class Events:
                     try:
                         look = await asyncio.wait_for(next_look(), QUIET)
                     except TimeoutError:
-                        yield ": still here\n\n"
-                        continue
+                        silence = self._site.told_in_silence()
+                        if silence is None:
+                            yield ": still here\n\n"
+                            continue
+                        look = silence
                     yield await run_in_threadpool(self._event, call, look, kind, box)
         finally:
             self._tabs -= 1

@@ -29,7 +29,7 @@ _LOOKED_FOR = ("lock_key", "id", "idempotency_key")
 
 def box(call: Call, found: JobBox) -> Response:
     """One box of long jobs."""
-    look = call.site.live.latest()
+    look = call.site.latest()
     pipeline = call.site.boxes.resolved.jobs[found.name]
     return page(call, "job_box.html", look=look, view=look.job_box(found.name), box=found, tasks=sorted(pipeline.tasks))
 

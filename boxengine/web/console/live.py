@@ -73,6 +73,11 @@ class Live(Generic[T]):
                 self._told(self._latest)
             return self._latest
 
+    @property
+    def known(self) -> T | None:
+        """The latest look, without a wait; None: there is none yet."""
+        return self._latest
+
     def latest(self) -> T:
         """The latest look, without waiting for a newer one that is under way.
 

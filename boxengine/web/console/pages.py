@@ -44,7 +44,7 @@ _LOOKED_FOR = ("key", "id", "uuid")
 
 def overview(call: Call) -> Response:
     """All boxes."""
-    return page(call, "overview.html", look=call.site.live.latest())
+    return page(call, "overview.html", look=call.site.latest())
 
 
 def box(call: Call) -> Response:
@@ -53,7 +53,7 @@ def box(call: Call) -> Response:
     if of_jobs is not None:
         return job_pages.box(call, of_jobs)
     found = call.site.box(call.path["box"])
-    look = call.site.live.latest()
+    look = call.site.latest()
     # A box's name may need quotes in a path, and may be the beginning of another box's name.
     mine = re.compile(rf"{found.type}_items\.['\"\[]*{re.escape(found.name)}(?![\w/-])")
     own = [row for row in call.site.configuration if mine.match(row.path)]
@@ -146,7 +146,7 @@ def log(call: Call) -> Response:
 
 def workers(call: Call) -> Response:
     """The fleet."""
-    return page(call, "workers.html", look=call.site.live.latest())
+    return page(call, "workers.html", look=call.site.latest())
 
 
 def doctor(call: Call) -> Response:

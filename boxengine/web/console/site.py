@@ -6,6 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cached_property
 from typing import NamedTuple
 
@@ -40,6 +41,8 @@ SEARCH_SECONDS = 0.1
 SEARCH_WINDOWS = 2
 """How many parts of the table such a search covers; *Search further* on the page continues it."""
 COUNTED_TO = 10_000
+SILENT = timedelta(seconds=20)
+"""How long the database may take for a question until people are told. Each statement has two seconds, a question has a few."""
 EXAMINED_EVERY = 10.0
 """The least number of seconds between two examinations of the servers."""
 
@@ -124,6 +127,15 @@ class Site:
         """The configuration in force, which does not change while the process runs."""
         return explain(self.boxes.resolved.settings)
 
+    def latest(self) -> Overview:
+        """The latest look. Where the database has not answered the next one for long, it says so."""
+        return self.told_in_silence() or self.live.latest()
+
+    def told_in_silence(self) -> Overview | None:
+        """The latest look with this outage, while the database does not answer the next one; None: it does, or has never."""
+        known, awaited = self.live.known, self._lookout.awaits
+        return None if known is None or awaited < SILENT else known.with_silence(awaited)
+
     def _look_at_jobs(self) -> tuple[tuple[JobBoxView, ...], tuple[str, ...]]:
         office = self.office
         auto_disabled = self.boxes.resolved.settings.polling_auto_disabled
@@ -168,7 +180,7 @@ class Site:
 
     def why(self, box: Box, found: LookedUp) -> Reasons:
         """Why the item waits, or where it is."""
-        view, now, inspector = self.live.latest().box(box.name), self.servers.clock.now(), self.servers.inspector
+        view, now, inspector = self.latest().box(box.name), self.servers.clock.now(), self.servers.inspector
         if found.in_log:
             return reasons_in_log(view, found.row, inspector, self.servers.log, now=now)
         return reasons(view, found.row, inspector, now=now)

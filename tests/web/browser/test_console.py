@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from boxengine.ports import Engagement, WorkerInfo
+from boxengine.domain.box import Box
+from boxengine.ports import Counts, Engagement, WorkerInfo
 from boxengine.ports.people.history import Calls, Happened
-from boxengine.web.console import events
+from boxengine.web.console import events, site
 from tests.web.browser.conftest import DESK, PHONE, Running
 from tests.web.console.conftest import OPERATE, READ
 
@@ -109,6 +111,28 @@ def test_a_tab_that_was_opened_in_the_background_has_no_stream_until_somebody_lo
     tab.page.evaluate("() => { window.seen = true; document.dispatchEvent(new Event('visibilitychange')); }")
     tab.page.locator("[data-live-state].on").wait_for()
     assert len(streams) == 1
+
+
+def test_an_open_tab_learns_that_the_database_does_not_answer_and_that_it_does_again(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent, answers, take = threading.Event(), threading.Event(), running.console.servers.census.take
+
+    def counted(box: Box) -> Counts:
+        if silent.is_set():
+            assert answers.wait(60)
+        return take(box)
+
+    monkeypatch.setattr(running.console.servers.census, "take", counted)
+    monkeypatch.setattr(site, "SILENT", timedelta(milliseconds=50))
+    monkeypatch.setattr(events, "QUIET", 0.05)
+    page = running.tab().sign_in().go("/").page
+    page.locator("[data-live-state].on").wait_for()
+    silent.set()
+    told = page.get_by_text("The database has kept the console waiting").first
+    told.wait_for()
+    answers.set()
+    told.wait_for(state="detached")
 
 
 def test_a_live_page_leads_to_the_login_when_the_session_has_ended(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -491,6 +492,34 @@ def test_a_boxes_page_does_not_say_that_all_is_well_while_a_server_is_down(
     console.app.state.site.live.now(fresh=True)
     assert ["All is well" in browser.get(path).text for path in pages] == [False, server == "Redis"]
     assert f"{server} does not answer, so nothing is delivered: gone." in browser.get(ORDERS).text
+
+
+def test_a_database_that_takes_a_question_and_does_not_answer_is_told_of(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent, asked, answers = threading.Event(), threading.Event(), threading.Event()
+    take = console.servers.census.take
+
+    def counted(box: Box) -> Counts:
+        if silent.is_set():
+            asked.set()
+            assert answers.wait(60)
+        return take(box)
+
+    monkeypatch.setattr(console.servers.census, "take", counted)
+    monkeypatch.setattr(site, "SILENT", timedelta(microseconds=1))
+    browser, client, told = console.browser(), console.client(), "The database has kept the console waiting for "
+    assert [told in browser.get(path).text for path in ("/", ORDERS)] == [False, False]
+    silent.set()
+    look = threading.Thread(target=console.app.state.site.live.now, kwargs={"fresh": True})
+    look.start()
+    assert asked.wait(60)
+    assert [told in browser.get(path).text for path in ("/", ORDERS)] == [True, True]
+    worst = client.get("/api/overview").json["problems"][0]
+    assert (worst["kind"], worst["severity"]) == ("database", "stopped")
+    answers.set()
+    look.join(60)
+    assert [told in browser.get(path).text for path in ("/", ORDERS)] == [False, False]
 
 
 def test_figures_that_are_not_of_now_carry_their_time(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
