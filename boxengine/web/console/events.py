@@ -66,7 +66,7 @@ class Events:
                     except TimeoutError:
                         silence = self._site.told_in_silence()
                         if silence is None:
-                            yield ": still here\n\n"
+                            yield "event: alive\ndata: still here\n\n"
                             continue
                         look = silence
                     yield await run_in_threadpool(self._event, call, look, kind, box)

@@ -88,9 +88,23 @@
     let sentence = null;
     let source = null;
     let again = 0;
+    let silence = 0;
+    // The console says something every fifteen seconds. A connection that breaks without a word, as where somebody changes networks,
+    // would stay open, and the page "live" with old numbers.
+    const hear = () => {
+      clearTimeout(silence);
+      silence = setTimeout(() => {
+        source.close();
+        show(false);
+        open();
+      }, 45000);
+    };
     const open = () => {
       source = new EventSource(target.dataset.events);
+      hear();
+      source.addEventListener("alive", hear);
       source.addEventListener("look", (event) => {
+        hear();
         show(true);
         renew(target, parsed(JSON.parse(event.data)).body);
         const first = target.querySelector(".sentence, .fine");
@@ -103,6 +117,7 @@
         show(false);
         // The browser itself connects again after a broken connection, but not after an answer such as a proxy's 502.
         if (source.readyState !== EventSource.CLOSED) return;
+        clearTimeout(silence);
         again = setTimeout(open, 3000);
         signInAgain();
       });
@@ -111,6 +126,7 @@
     // that were opened in the background, no page would load.
     const follow = () => {
       clearTimeout(again);
+      clearTimeout(silence);
       if (source) source.close();
       if (document.hidden) show(false); else open();
     };

@@ -135,6 +135,16 @@ def test_an_open_tab_learns_that_the_database_does_not_answer_and_that_it_does_a
     told.wait_for(state="detached")
 
 
+def test_a_tab_whose_connection_has_broken_without_a_word_connects_again(running: Running) -> None:
+    page = running.tab().sign_in().page
+    page.clock.install()
+    page.goto(running.url)
+    page.locator("[data-live-state].on").wait_for()
+    with page.expect_request("**/events?*"):
+        page.clock.fast_forward(46_000)  # as if it had heard nothing for so long
+    page.locator("[data-live-state].on").wait_for()
+
+
 def test_a_live_page_leads_to_the_login_when_the_session_has_ended(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
