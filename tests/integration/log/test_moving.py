@@ -105,6 +105,14 @@ def test_items_that_had_failed_begin_anew(log: SharedLog) -> None:
     assert log.aside("billing") == [(ids[0], 0, 1), (ids[2], 0, 1)]
 
 
+def test_an_item_that_somebody_has_discarded_goes_out_again_as_all_others_do(log: SharedLog) -> None:
+    ids = [log.commit("k") for _ in range(2)]
+    log.read("billing", fail=(int(ids[0]),))
+    log.run("UPDATE order_items_billing SET status = 3")
+    of(log).back(Target(item=int(ids[0])))
+    assert all_of(log) == ids
+
+
 def test_a_way_back_tells_which_items_begin_anew(log: SharedLog) -> None:
     ids = [int(log.commit("k")) for _ in range(3)]
     log.read("billing", fail=(ids[0], ids[2]))
