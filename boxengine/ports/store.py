@@ -202,12 +202,18 @@ class HistoryStore(Protocol):
         """The time by the database's clock (zone UTC). What is old is decided by it, and not by that of one worker's machine."""
 
     def oldest_finished(self, box: Box, statuses: Sequence[int]) -> datetime | None:
-        """The ``created_at`` of the row with the lowest id among those with one of these statuses; may read a replica."""
+        """Since when the oldest of the first rows with one of these statuses, by id, is kept; may read a replica.
+
+        A delivered row is kept from its ``created_at`` on. A failed or discarded one is kept from its last attempt on, or from
+        when it was discarded (``processed_at``), because it may have waited for long before.
+        """
 
     def delete_finished(
         self, box: Box, statuses: Sequence[int], *, created_from: datetime, created_before: datetime, limit: int
     ) -> int:
         """Deletes at most ``limit`` rows with these statuses and creation times, in one transaction; returns how many.
+
+        As the creation time of a row counts what ``oldest_finished`` says.
 
         It need not find rows whose ids come after those of many others with their statuses: ``sweep_finished`` finds them.
         """
@@ -216,7 +222,8 @@ class HistoryStore(Protocol):
         """Examines a bounded number of the next rows by id, and deletes the old ones among them in one transaction.
 
         Args:
-            before: by status, the ``created_at`` from which on rows are kept. Pending rows are always kept.
+            before: by status, the creation time, as ``delete_finished`` counts it, from which on rows are kept. Pending rows are
+                always kept.
             after: the id after which to begin; None: from the start.
             limit: the most rows to delete.
         """

@@ -217,10 +217,10 @@ class BoxSettings(Section):
     jitter_retry_interval: Share = 0.0
     """Share of a pause, 0 to 1, by which it may be shorter."""
     retention: Duration = timedelta(weeks=1)
-    """How long failed and discarded items stay."""
+    """How long failed and discarded items stay after their last attempt, or after they were discarded."""
     min_retention_period: Duration = timedelta(days=1)
     retention_delivered_items: Duration | None = None
-    """How long delivered items stay; left out: ``retention``; PT0S: deleted on delivery."""
+    """How long delivered items stay after their creation; left out: ``retention``; PT0S: deleted on delivery."""
     delivered_min_retention_period: Duration = timedelta(hours=1)
     deletion_batch_size: Count = 1000
     """Rows per statement and transaction."""

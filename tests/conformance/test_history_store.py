@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -112,6 +113,39 @@ def test_deletion_takes_the_rows_of_its_statuses_and_span_only(harness: Harness)
     assert deleted == 2
     assert harness.statuses(box, *inside) == [None, None]
     assert harness.statuses(box, too_old, failed, pending, too_new) == [2, 1, 0, 2]
+
+
+@of_tables
+def test_a_row_that_was_given_up_counts_from_then_however_long_it_had_waited(harness: Harness) -> None:
+    box = harness.make_box()
+    waited: dict[str, Any] = {"created_at": harness.ago(hours=9), "errors_count": 1}
+    given_up = (Status.FAILED, Status.DISCARDED)
+    lately = [
+        harness.insert(box, status=int(status), processed_at=harness.ago(hours=1), **waited) for status in given_up
+    ]
+    long_ago = harness.insert(box, status=int(Status.FAILED), processed_at=harness.ago(hours=5), **waited)
+    delivered = harness.insert(box, status=int(Status.DELIVERED), processed_at=harness.ago(hours=1), **waited)
+    row = harness.row(box, long_ago)
+    assert row is not None
+    assert harness.store.oldest_finished(box, given_up) == row["processed_at"]
+    span = {"created_from": harness.ago(hours=10), "created_before": harness.ago(hours=4)}
+    assert harness.store.delete_finished(box, given_up, **span, limit=10) == 1
+    assert harness.store.delete_finished(box, [Status.DELIVERED], **span, limit=10) == 1
+    assert harness.statuses(box, *lately, long_ago, delivered) == [1, 3, None, None]
+
+
+@of_tables
+def test_a_sweep_counts_from_when_a_row_was_given_up(harness: Harness) -> None:
+    box = harness.make_box()
+    waited: dict[str, Any] = {"created_at": harness.ago(hours=9), "errors_count": 1}
+    rows: list[ItemId] = []
+    for status in FINISHED:
+        rows += [
+            harness.insert(box, status=status, processed_at=harness.ago(hours=hours), **waited) for hours in (1, 5)
+        ]
+    before = dict.fromkeys(FINISHED, harness.ago(hours=4))
+    assert harness.store.sweep_finished(box, before, after=None, limit=10).deleted == 4
+    assert harness.statuses(box, *rows) == [1, None, None, None, 3, None]
 
 
 @of_tables

@@ -38,6 +38,13 @@ class Row:
     seq: int | None = None
     """In boxes with ``sequence``: its number within its key."""
 
+    @property
+    def kept_since(self) -> datetime:
+        """See ``HistoryStore.oldest_finished``."""
+        if self.status == Status.DELIVERED or self.processed_at is None:
+            return self.created_at
+        return max(self.created_at, self.processed_at)
+
     def as_item(self, box: Box, *, dispatched_at: datetime) -> Item:
         """The row as the engine sees it."""
         return Item(

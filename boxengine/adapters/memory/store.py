@@ -25,7 +25,7 @@ from boxengine.errors import StoreUnavailable
 from boxengine.ports import Clock, Outlook, PendingRow, Swept
 
 LOOKED_AT = 100
-"""Rows of a look for old ones behind younger ones."""
+"""Rows of a look for old ones behind younger ones, and for the oldest of those that have failed."""
 
 
 class MemoryStore:
@@ -326,7 +326,9 @@ class MemoryStore:
         """See ``HistoryStore.oldest_finished``."""
         self._fault("history")
         with self._database.lock:
-            return next((row.created_at for row in self._deletable(box) if row.status in statuses), None)
+            rows = (row for row in self._deletable(box) if row.status in statuses)
+            first = islice(rows, 1 if set(statuses) == {Status.DELIVERED} else LOOKED_AT)
+            return min((row.kept_since for row in first), default=None)
 
     def delete_finished(
         self, box: Box, statuses: Sequence[int], *, created_from: datetime, created_before: datetime, limit: int
@@ -336,7 +338,7 @@ class MemoryStore:
         finished = set(statuses) - {Status.PENDING}
         with self._database.lock:
             rows = self._deletable(box)
-            span = (row for row in rows if row.status in finished and created_from <= row.created_at < created_before)
+            span = (row for row in rows if row.status in finished and created_from <= row.kept_since < created_before)
             doomed = list(islice(span, limit))
             self._remove(box, doomed)
         return len(doomed)
@@ -347,6 +349,6 @@ class MemoryStore:
         with self._database.lock:
             looked = list(islice(behind(after, self._deletable(box)), LOOKED_AT))
             finished = (row for row in looked if row.status != Status.PENDING and row.status in before)
-            doomed = list(islice((row for row in finished if row.created_at < before[row.status]), limit))
+            doomed = list(islice((row for row in finished if row.kept_since < before[row.status]), limit))
             self._remove(box, doomed)
         return Swept(len(doomed), looked[-1].id if looked else None)

@@ -117,6 +117,24 @@ def test_each_status_goes_after_its_own_period_and_pending_rows_never_go(bench: 
     }
 
 
+def test_what_has_failed_lately_stays_however_long_it_had_waited_and_keeps_no_older_failure(bench: Bench) -> None:
+    now = bench.clock.now()
+    late, early = (
+        bench.store.insert(
+            BOX,
+            event_key="k",
+            status=Status.FAILED,
+            created_at=now - timedelta(days=40),
+            processed_at=now - timedelta(hours=hours),
+        )
+        for hours in (1, 60)
+    )
+    assert bench.retention.clean_up(BOX) == 1
+    assert bench.left() == [late]
+    bench.clock.advance(timedelta(hours=48))
+    assert bench.retention.clean_up(BOX) == 1, f"{late} was kept for two days, as {early} was"
+
+
 def test_time_in_which_nothing_was_created_is_passed_over(bench: Bench) -> None:
     for hours in (10_000, 9_999.5, 30, 29.5):
         bench.insert(Status.DELIVERED, hours=hours)

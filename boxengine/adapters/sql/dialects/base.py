@@ -18,6 +18,9 @@ a delayed row may come before others that have waited longer."""
 LOOKED_THROUGH = 20
 """A deletion reads its statuses' rows by id, at most this many times its limit. Old rows come first, so none is missed;
 without the cap, the last query of each pass would read the whole table."""
+FIRST_GIVEN_UP = 1_000
+"""The failed or discarded row that has been kept longest is looked for among so many of the first ones by id: the order in which
+items fail is not that of their ids."""
 Row = tuple[Any, ...]
 """The first eleven fields of ``Item``, ``id`` to ``processed_at``, in their order; of a numbered table also ``seq``."""
 ROW_FIELDS = 11
@@ -195,12 +198,12 @@ class BoxStatements(Protocol):
         """
 
     def oldest(self, cursor: Cursor, statuses: Sequence[int]) -> datetime | None:
-        """``created_at`` (zone UTC) of the row with the lowest id among those statuses."""
+        """Since when (zone UTC) the oldest of the first rows with these statuses is kept: ``HistoryStore.oldest_finished``."""
 
     def delete(
         self, cursor: Cursor, statuses: Sequence[int], created_from: datetime, created_before: datetime, limit: int
     ) -> int:
-        """Deletes finished rows of a span of creation, at most ``limit``."""
+        """Deletes finished rows of a span of time, at most ``limit``; see ``HistoryStore.delete_finished``."""
 
     def sweep(self, cursor: Cursor, before: Mapping[int, datetime], after: int, limit: int) -> tuple[int, int | None]:
         """Deletes the old ones among the next rows by id, at most ``limit``; returns how many, and the last id it read."""

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.adapters.sql.connecting.writes import refusal
-from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Behind, NextRows, Row, Taken
+from boxengine.adapters.sql.dialects.base import FIRST_GIVEN_UP, LOOKED_AT, LOOKED_THROUGH, Behind, NextRows, Row, Taken
 from boxengine.adapters.sql.dialects.mysql_texts import NOW, MySqlTexts, same_key
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light
 from boxengine.adapters.sql.dialects.unreadable import EARLIEST, is_within_reach, legible, reason_of, without_values
@@ -288,7 +288,11 @@ class MySqlStatements:
 
     def oldest(self, cursor: Cursor, statuses: Sequence[int]) -> datetime | None:
         finished = self._finished(statuses, condition=f"AND {is_within_reach('created_at')}")
-        cursor.execute(f"SELECT created_at FROM {finished} LIMIT 1", list(statuses))
+        first = 1 if set(statuses) == {Status.DELIVERED} else FIRST_GIVEN_UP
+        since = f"SELECT {self._texts.kept_since(statuses)} AS since FROM {finished} LIMIT {first}"
+        cursor.execute(
+            f"SELECT MIN(first.since) FROM ({since}) AS first WHERE {is_within_reach('first.since')}", list(statuses)
+        )
         return _moment_of(cursor.fetchone())
 
     def delete(
@@ -296,10 +300,11 @@ class MySqlStatements:
     ) -> int:
         if not statuses:
             return 0
+        since = self._texts.kept_since(statuses)
         # A DELETE that searches for its rows waits for every locked one that it passes, those of open claims too.
         cursor.execute(
-            f"SELECT first.id FROM (SELECT id, created_at FROM {self._finished(statuses)} LIMIT %s) AS first "
-            "WHERE first.created_at >= %s AND first.created_at < %s ORDER BY first.id LIMIT %s",
+            f"SELECT first.id FROM (SELECT id, {since} AS since FROM {self._finished(statuses)} LIMIT %s) AS first "
+            "WHERE first.since >= %s AND first.since < %s ORDER BY first.id LIMIT %s",
             [*statuses, LOOKED_THROUGH * limit, _naive(created_from), _naive(created_before), limit],
         )
         ids = [row[0] for row in cursor.fetchall()]
@@ -314,11 +319,15 @@ class MySqlStatements:
     def sweep(self, cursor: Cursor, before: Mapping[int, datetime], after: int, limit: int) -> tuple[int, int | None]:
         # An infinitely early moment is no age: a row that failed because of it must stay until somebody has looked at it.
         real = f"t.created_at >= {EARLIEST}"
-        old = " OR ".join(f"(t.status = {int(status)} AND t.created_at < %s AND {real})" for status in before)
+        old = " OR ".join(
+            f"(t.status = {int(status)} AND {self._texts.kept_since([status], 't.')} < %s AND {real})"
+            for status in before
+        )
         moments = [_naive(moment) for moment in before.values()]
         # As in delete: a DELETE that searches for its rows waits for every locked one that it passes.
         looked = (
-            f"SELECT id, status, created_at FROM {self._name} FORCE INDEX (PRIMARY) WHERE id > %s ORDER BY id LIMIT %s"
+            f"SELECT id, status, created_at, processed_at FROM {self._name} FORCE INDEX (PRIMARY) WHERE id > %s "
+            "ORDER BY id LIMIT %s"
         )
         part = [after, LOOKED_THROUGH * limit]
         cursor.execute(f"SELECT MAX(t.id) FROM ({looked}) AS t", part)

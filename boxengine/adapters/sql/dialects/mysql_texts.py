@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, assert_never
 
@@ -133,6 +133,15 @@ class MySqlTexts:
         if self._table.has("available_at"):
             parts.append(f"({row}.available_at IS NULL OR {row}.available_at <= {NOW})")
         return "(" + " AND ".join(parts or ["TRUE"]) + ")"
+
+    def kept_since(self, statuses: Collection[int], row: str = "") -> str:
+        """From when on rows of these statuses count as kept; see ``HistoryStore.oldest_finished``."""
+        created = f"{row}created_at"
+        since = f"GREATEST({created}, COALESCE({row}processed_at, {created}))"
+        if Status.DELIVERED not in statuses:
+            return since
+        alone = set(statuses) == {Status.DELIVERED}
+        return created if alone else f"IF({row}status = {Status.DELIVERED:d}, {created}, {since})"
 
     def errors(self, row: str) -> str:
         column = f"{row}.errors_count"

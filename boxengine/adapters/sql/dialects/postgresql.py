@@ -21,14 +21,14 @@ from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.adapters.sql.connecting.own_settings import set_again
 from boxengine.adapters.sql.connecting.pooler import committing
 from boxengine.adapters.sql.connecting.round_trip import Answer, Step
-from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, NextRows, Row, Taken
+from boxengine.adapters.sql.dialects.base import FIRST_GIVEN_UP, LOOKED_AT, LOOKED_THROUGH, NextRows, Row, Taken
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light, payload_of
 from boxengine.adapters.sql.dialects.postgresql_texts import PostgresTexts, still_pending
 from boxengine.adapters.sql.dialects.unreadable import EARLIEST, is_within_reach, legible, reason_of, without_values
 from boxengine.adapters.sql.sessions.constraints import CHECK_AT_ONCE
 from boxengine.adapters.sql.shape.tables import BoxTable, for_driver
 from boxengine.domain.box import StrictOrder
-from boxengine.domain.item import Item
+from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Settlement
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import PendingRow
@@ -298,7 +298,12 @@ class PostgresStatements:
 
     def oldest(self, cursor: Cursor, statuses: Sequence[int]) -> datetime | None:
         finished = self._finished(statuses, condition=f"AND {is_within_reach('created_at')}")
-        cursor.execute(f"SELECT created_at FROM {finished} LIMIT 1", ())
+        first = 1 if set(statuses) == {Status.DELIVERED} else FIRST_GIVEN_UP
+        cursor.execute(
+            f"SELECT min(first.since) FILTER (WHERE {is_within_reach('first.since')}) "
+            f"FROM (SELECT {self._texts.kept_since(statuses)} AS since FROM {finished} LIMIT {first}) AS first",
+            (),
+        )
         return _moment_of(cursor.fetchone())
 
     def delete(
@@ -306,11 +311,11 @@ class PostgresStatements:
     ) -> int:
         if not statuses:
             return 0
-        moment = self._texts.moment("%s", "created_at")
+        since, moment = self._texts.kept_since(statuses), self._texts.moment("%s", "created_at")
         cursor.execute(
             f"DELETE FROM {self._table.name} WHERE id = ANY(ARRAY(SELECT id FROM {self._table.name} WHERE id = ANY(ARRAY("
-            f"SELECT first.id FROM (SELECT id, created_at FROM {self._finished(statuses)} LIMIT %s) AS first "
-            f"WHERE first.created_at >= {moment} AND first.created_at < {moment} "
+            f"SELECT first.id FROM (SELECT id, {since} AS since FROM {self._finished(statuses)} LIMIT %s) AS first "
+            f"WHERE first.since >= {moment} AND first.since < {moment} "
             f"ORDER BY first.id LIMIT %s)) AND status IN ({_listed(statuses)}) FOR UPDATE SKIP LOCKED))",
             (LOOKED_THROUGH * limit, created_from, created_before, limit),
         )
@@ -319,7 +324,8 @@ class PostgresStatements:
     def sweep(self, cursor: Cursor, before: Mapping[int, datetime], after: int, limit: int) -> tuple[int, int | None]:
         name, old, moments = self._table.name, f"({self._old(before)})", list(before.values())
         cursor.execute(
-            f"WITH looked AS MATERIALIZED (SELECT id, status, created_at FROM {name} WHERE id > %s ORDER BY id LIMIT %s), "
+            f"WITH looked AS MATERIALIZED (SELECT id, status, created_at, processed_at FROM {name} WHERE id > %s "
+            "ORDER BY id LIMIT %s), "
             f"gone AS (DELETE FROM {name} WHERE id = ANY(ARRAY(SELECT id FROM {name} WHERE id = ANY(ARRAY("
             f"SELECT id FROM looked WHERE {old} ORDER BY id LIMIT %s)) AND {old} FOR UPDATE SKIP LOCKED)) RETURNING 1) "
             "SELECT (SELECT count(*) FROM gone), (SELECT max(id) FROM looked)",
@@ -332,7 +338,10 @@ class PostgresStatements:
         # An infinitely early moment is no age: a row that failed because of it must stay until somebody has looked at it.
         real = f"created_at >= {EARLIEST}"
         moment = self._texts.moment("%s", "created_at")
-        return " OR ".join(f"(status = {int(status)} AND created_at < {moment} AND {real})" for status in before)
+        return " OR ".join(
+            f"(status = {int(status)} AND {self._texts.kept_since([status])} < {moment} AND {real})"
+            for status in before
+        )
 
     def _finished(self, statuses: Sequence[int], *, condition: str = "") -> str:
         """Rows of these statuses by ascending id. Delivered ones are at the beginning of the primary key; failed and

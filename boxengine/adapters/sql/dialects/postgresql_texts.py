@@ -6,7 +6,7 @@ Every query for pending rows goes bucket by bucket (``LATERAL``) and asks for th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import assert_never
 
 from boxengine.adapters.sql.dialects.unreadable import is_within_reach
@@ -69,9 +69,7 @@ class PostgresTexts:
     def longest_waiting(self) -> str:
         since, condition = "t.created_at", ""
         if self._table.has("available_at"):
-            alike = ("available_at" in self._table.zoned) == ("created_at" in self._table.zoned)
-            # It takes a zone off, and gives one.
-            since = f"greatest(t.created_at, t.available_at{'' if alike else _IN_UTC})"
+            since = self._created_or_later("t.", "available_at")
             condition = f"AND (t.available_at IS NULL OR t.available_at <= {self._now('available_at')})"
         return (
             # If the condition were inside the limit, the planner would expect few rows to meet it and read the whole table.
@@ -131,6 +129,20 @@ class PostgresTexts:
         if self._table.has("available_at"):
             parts.append(f"({row}.available_at IS NULL OR {row}.available_at <= {self._now('available_at')})")
         return "(" + " AND ".join(parts or ["true"]) + ")"
+
+    def kept_since(self, statuses: Collection[int]) -> str:
+        """From when on rows of these statuses count as kept; see ``HistoryStore.oldest_finished``."""
+        since = self._created_or_later("", "processed_at")
+        if Status.DELIVERED not in statuses:
+            return since
+        alone = set(statuses) == {Status.DELIVERED}
+        return "created_at" if alone else f"CASE status WHEN {Status.DELIVERED:d} THEN created_at ELSE {since} END"
+
+    def _created_or_later(self, row: str, column: str) -> str:
+        """When a row was created, or the other moment if that is later; it may be NULL."""
+        alike = (column in self._table.zoned) == ("created_at" in self._table.zoned)
+        # It takes a zone off, and gives one.
+        return f"greatest({row}created_at, {row}{column}{'' if alike else _IN_UTC})"
 
     def errors(self, row: str) -> str:
         column = f"{row}.errors_count"

@@ -661,38 +661,46 @@ FROM (
          LIMIT %s)) AS found;
 
 -- deliver: oldest delivered row
-SELECT created_at
-FROM shop.order_outbox_items
-FORCE INDEX (PRIMARY)
-WHERE status IN (%s)
-  AND created_at >= TIMESTAMP '0001-01-02 00:00:00'
-  AND created_at <= TIMESTAMP '9999-12-30 00:00:00'
-ORDER BY id
-LIMIT 1;
+SELECT MIN(first.since)
+FROM
+  (SELECT created_at AS since
+   FROM shop.order_outbox_items
+   FORCE INDEX (PRIMARY)
+   WHERE status IN (%s)
+     AND created_at >= TIMESTAMP '0001-01-02 00:00:00'
+     AND created_at <= TIMESTAMP '9999-12-30 00:00:00'
+   ORDER BY id
+   LIMIT 1) AS first
+WHERE first.since >= TIMESTAMP '0001-01-02 00:00:00'
+  AND first.since <= TIMESTAMP '9999-12-30 00:00:00';
 
 -- deliver: oldest failed or discarded row
-SELECT created_at
-FROM shop.order_outbox_items
-FORCE INDEX (`ix_order_outbox_items_pending`)
-WHERE status IN (%s,
-                 %s)
-  AND created_at >= TIMESTAMP '0001-01-02 00:00:00'
-  AND created_at <= TIMESTAMP '9999-12-30 00:00:00'
-ORDER BY id
-LIMIT 1;
+SELECT MIN(first.since)
+FROM
+  (SELECT GREATEST(created_at, COALESCE(processed_at, created_at)) AS since
+   FROM shop.order_outbox_items
+   FORCE INDEX (`ix_order_outbox_items_pending`)
+   WHERE status IN (%s,
+                    %s)
+     AND created_at >= TIMESTAMP '0001-01-02 00:00:00'
+     AND created_at <= TIMESTAMP '9999-12-30 00:00:00'
+   ORDER BY id
+   LIMIT 1000) AS first
+WHERE first.since >= TIMESTAMP '0001-01-02 00:00:00'
+  AND first.since <= TIMESTAMP '9999-12-30 00:00:00';
 
 -- deliver: deletion of old rows
 SELECT first.id
 FROM
   (SELECT id,
-          created_at
+          created_at AS since
    FROM shop.order_outbox_items
    FORCE INDEX (PRIMARY)
    WHERE status IN (%s)
    ORDER BY id
    LIMIT %s) AS first
-WHERE first.created_at >= %s
-  AND first.created_at < %s
+WHERE first.since >= %s
+  AND first.since < %s
 ORDER BY first.id
 LIMIT %s;
 
@@ -701,7 +709,8 @@ SELECT MAX(t.id)
 FROM
   (SELECT id,
           status,
-          created_at
+          created_at,
+          processed_at
    FROM shop.order_outbox_items
    FORCE INDEX (PRIMARY)
    WHERE id > %s
@@ -711,7 +720,8 @@ SELECT t.id
 FROM
   (SELECT id,
           status,
-          created_at
+          created_at,
+          processed_at
    FROM shop.order_outbox_items
    FORCE INDEX (PRIMARY)
    WHERE id > %s

@@ -789,13 +789,17 @@ FROM
       LIMIT %s) AS i) AS waiting;
 
 -- deliver: oldest delivered row
-SELECT created_at
-FROM public.order_inbox_items
-WHERE status IN (2)
-  AND created_at >= TIMESTAMP '0001-01-02 00:00:00'
-  AND created_at <= TIMESTAMP '9999-12-30 00:00:00'
-ORDER BY id
-LIMIT 1;
+SELECT min(first.since) FILTER (
+                                WHERE first.since >= TIMESTAMP '0001-01-02 00:00:00'
+                                  AND first.since <= TIMESTAMP '9999-12-30 00:00:00')
+FROM
+  (SELECT created_at AS since
+   FROM public.order_inbox_items
+   WHERE status IN (2)
+     AND created_at >= TIMESTAMP '0001-01-02 00:00:00'
+     AND created_at <= TIMESTAMP '9999-12-30 00:00:00'
+   ORDER BY id
+   LIMIT 1) AS first;
 SELECT to_regclass(%s) IS NOT NULL,
                           to_regclass(%s) IS NOT NULL;
 SELECT min(i.created_at) FILTER (
@@ -838,14 +842,18 @@ WHERE (NOT EXISTS
             AND NOT pg_visible_in_snapshot(i.xact, p.passed)));
 
 -- deliver: oldest failed or discarded row
-SELECT created_at
-FROM public.order_inbox_items
-WHERE status IN (1,
-                 3)
-  AND created_at >= TIMESTAMP '0001-01-02 00:00:00'
-  AND created_at <= TIMESTAMP '9999-12-30 00:00:00'
-ORDER BY id
-LIMIT 1;
+SELECT min(first.since) FILTER (
+                                WHERE first.since >= TIMESTAMP '0001-01-02 00:00:00'
+                                  AND first.since <= TIMESTAMP '9999-12-30 00:00:00')
+FROM
+  (SELECT greatest(created_at, processed_at) AS since
+   FROM public.order_inbox_items
+   WHERE status IN (1,
+                    3)
+     AND created_at >= TIMESTAMP '0001-01-02 00:00:00'
+     AND created_at <= TIMESTAMP '9999-12-30 00:00:00'
+   ORDER BY id
+   LIMIT 1000) AS first;
 
 -- deliver: deletion of old rows
 DELETE
@@ -856,13 +864,13 @@ WHERE id = ANY(ARRAY
                   WHERE id = ANY(ARRAY
                                    (SELECT first.id
                                     FROM
-                                      (SELECT id, created_at
+                                      (SELECT id, created_at AS since
                                        FROM public.order_inbox_items
                                        WHERE status IN (2)
                                        ORDER BY id
                                        LIMIT %s) AS first
-                                    WHERE first.created_at >= %s::timestamptz
-                                      AND first.created_at < %s::timestamptz
+                                    WHERE first.since >= %s::timestamptz
+                                      AND first.since < %s::timestamptz
                                     ORDER BY first.id
                                     LIMIT %s))
                     AND status IN (2)
@@ -911,7 +919,8 @@ WHERE ctid = ANY(ARRAY
 WITH looked AS MATERIALIZED
   (SELECT id,
           status,
-          created_at
+          created_at,
+          processed_at
    FROM public.order_inbox_items
    WHERE id > %s
    ORDER BY id

@@ -285,23 +285,31 @@ CROSS JOIN LATERAL
    LIMIT %s) AS i;
 
 -- deliver: oldest delivered row
-SELECT created_at
-FROM public.order_outbox_items
-WHERE status IN (2)
-  AND created_at >= TIMESTAMP '0001-01-02 00:00:00'
-  AND created_at <= TIMESTAMP '9999-12-30 00:00:00'
-ORDER BY id
-LIMIT 1;
+SELECT min(first.since) FILTER (
+                                WHERE first.since >= TIMESTAMP '0001-01-02 00:00:00'
+                                  AND first.since <= TIMESTAMP '9999-12-30 00:00:00')
+FROM
+  (SELECT created_at AS since
+   FROM public.order_outbox_items
+   WHERE status IN (2)
+     AND created_at >= TIMESTAMP '0001-01-02 00:00:00'
+     AND created_at <= TIMESTAMP '9999-12-30 00:00:00'
+   ORDER BY id
+   LIMIT 1) AS first;
 
 -- deliver: oldest failed or discarded row
-SELECT created_at
-FROM public.order_outbox_items
-WHERE status IN (1,
-                 3)
-  AND created_at >= TIMESTAMP '0001-01-02 00:00:00'
-  AND created_at <= TIMESTAMP '9999-12-30 00:00:00'
-ORDER BY id
-LIMIT 1;
+SELECT min(first.since) FILTER (
+                                WHERE first.since >= TIMESTAMP '0001-01-02 00:00:00'
+                                  AND first.since <= TIMESTAMP '9999-12-30 00:00:00')
+FROM
+  (SELECT greatest(created_at, processed_at) AS since
+   FROM public.order_outbox_items
+   WHERE status IN (1,
+                    3)
+     AND created_at >= TIMESTAMP '0001-01-02 00:00:00'
+     AND created_at <= TIMESTAMP '9999-12-30 00:00:00'
+   ORDER BY id
+   LIMIT 1000) AS first;
 
 -- deliver: deletion of old rows
 DELETE
@@ -312,13 +320,13 @@ WHERE id = ANY(ARRAY
                   WHERE id = ANY(ARRAY
                                    (SELECT first.id
                                     FROM
-                                      (SELECT id, created_at
+                                      (SELECT id, created_at AS since
                                        FROM public.order_outbox_items
                                        WHERE status IN (2)
                                        ORDER BY id
                                        LIMIT %s) AS first
-                                    WHERE first.created_at >= %s::timestamptz
-                                      AND first.created_at < %s::timestamptz
+                                    WHERE first.since >= %s::timestamptz
+                                      AND first.since < %s::timestamptz
                                     ORDER BY first.id
                                     LIMIT %s))
                     AND status IN (2)
@@ -329,7 +337,8 @@ WHERE id = ANY(ARRAY
 WITH looked AS MATERIALIZED
   (SELECT id,
           status,
-          created_at
+          created_at,
+          processed_at
    FROM public.order_outbox_items
    WHERE id > %s
    ORDER BY id
