@@ -45,6 +45,21 @@ def test_leases_of_different_names_do_not_meet(rig: Rig, other: LeaseName) -> No
     assert rig.leases.acquire(other, "b", ttl=TTL)
 
 
+def test_a_partition_of_another_number_of_partitions_is_in_nobodys_way(rig: Rig) -> None:
+    assert rig.leases.acquire(NAME._replace(of=6), "a", ttl=TTL)
+    assert rig.leases.acquire(NAME._replace(of=4), "b", ttl=TTL)
+    assert not rig.leases.acquire(NAME._replace(of=6), "c", ttl=TTL)
+    rig.leases.release(NAME._replace(of=4), "b")
+    assert not rig.leases.acquire(NAME._replace(of=6), "c", ttl=TTL), "b has not freed what a holds"
+    rig.leases.release(NAME._replace(of=6), "a")
+    assert rig.leases.acquire(NAME._replace(of=6), "c", ttl=TTL)
+
+
+def test_whoever_does_not_tell_the_number_of_partitions_excludes_all(rig: Rig) -> None:
+    assert rig.leases.acquire(NAME, "a", ttl=TTL)
+    assert not rig.leases.acquire(NAME._replace(of=6), "b", ttl=TTL)
+
+
 def test_its_holder_may_acquire_it_again_which_renews_it(rig: Rig) -> None:
     rig.leases.acquire(NAME, "a", ttl=TTL)
     rig.pass_time(TTL - SECOND)

@@ -14,25 +14,30 @@ class MemoryLeases:
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
         self._lock = Lock()
-        self._held: dict[LeaseName, tuple[str, float]] = {}
+        self._held: dict[LeaseName, tuple[str, int | None, float]] = {}
+        """By name without the number of partitions: the holder, that number, and the end."""
 
     def acquire(self, name: LeaseName, token: str, *, ttl: timedelta) -> bool:
-        """True if nobody held it, or ``token`` already did; it then lasts for ``ttl`` from now."""
+        """See ``Leases.acquire``."""
         now = self._clock.monotonic()
         with self._lock:
-            holder, until = self._held.get(name, (token, 0.0))
-            if holder != token and until > now:
-                return False
-            self._held[name] = (token, now + ttl.total_seconds())
+            holder, of, until = self._held.get(_place(name), (token, name.of, 0.0))
+            if (holder, of) != (token, name.of) and until > now:
+                return None not in (of, name.of) and of != name.of
+            self._held[_place(name)] = (token, name.of, now + ttl.total_seconds())
             return True
 
     def release(self, name: LeaseName, token: str) -> None:
         """Frees it if ``token`` holds it."""
         with self._lock:
-            if self._held.get(name, ("", 0.0))[0] == token:
-                del self._held[name]
+            if self._held.get(_place(name), ("", None, 0.0))[:2] == (token, name.of):
+                del self._held[_place(name)]
 
     def flush(self) -> None:
         """Forgets everything, as FLUSHALL does."""
         with self._lock:
             self._held.clear()
+
+
+def _place(name: LeaseName) -> LeaseName:
+    return name._replace(of=None)

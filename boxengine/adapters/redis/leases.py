@@ -1,4 +1,7 @@
-"""Leases on duties: one key each, which holds a token and expires."""
+"""Leases on duties: one key each, which holds a token and expires.
+
+Behind the token of a partition's lease stands how many partitions its holder has made of the box, as in ``token/6``.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,19 @@ from boxengine.adapters.redis import keys
 from boxengine.adapters.redis.connection import milliseconds, translated
 from boxengine.ports import LeaseName
 
-# Only a string is a lease: a key of another type, which another program has set, is replaced.
+# Only a string is a lease: a key of another type, which another program has set, is replaced. Whoever divides the box otherwise
+# means other buckets by this partition, and is no reason to leave these alone.
 _ACQUIRE = """
 if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end
 if redis.call('TYPE', KEYS[1]).ok ~= 'string' then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
   return 1
 end
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-return redis.call('PEXPIRE', KEYS[1], ARGV[2])
+local holder = redis.call('GET', KEYS[1])
+if holder == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+local theirs, ours = string.match(holder, '/%d+$'), string.match(ARGV[1], '/%d+$')
+if theirs and ours and theirs ~= ours then return 1 end
+return 0
 """
 
 _RELEASE = """
@@ -36,11 +43,17 @@ class RedisLeases:
         self._release = client.register_script(_RELEASE)
 
     def acquire(self, name: LeaseName, token: str, *, ttl: timedelta) -> bool:
-        """True if nobody held it, or ``token`` already did; it then lasts for ``ttl`` from now."""
+        """See ``Leases.acquire``."""
         with translated("take a lease", self._client):
-            return bool(self._acquire(keys=[self._prefix + keys.lease(name)], args=[token, milliseconds(ttl)]))
+            return bool(
+                self._acquire(keys=[self._prefix + keys.lease(name)], args=[_value(name, token), milliseconds(ttl)])
+            )
 
     def release(self, name: LeaseName, token: str) -> None:
         """Frees it if ``token`` holds it."""
         with translated("free a lease", self._client):
-            self._release(keys=[self._prefix + keys.lease(name)], args=[token])
+            self._release(keys=[self._prefix + keys.lease(name)], args=[_value(name, token)])
+
+
+def _value(name: LeaseName, token: str) -> str:
+    return token if name.of is None else f"{token}/{name.of}"

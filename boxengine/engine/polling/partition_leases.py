@@ -1,7 +1,11 @@
-"""Who polls a partition: one worker at a time, by a lease that it keeps from one poll to the next."""
+"""Who polls a partition: one worker at a time, by a lease that it keeps from one poll to the next.
+
+Workers with different settings of ``poller.concurrency`` poll beside each other.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from math import inf
@@ -19,8 +23,14 @@ MARGIN = 0.75
 class PartitionLeases:
     """Renews a lease behind a poll, once half of its time is over: few polls need a round trip, and hardly any waits for it."""
 
-    def __init__(self, leases: Leases, token: str, *, ttl: timedelta, clock: Clock) -> None:
+    def __init__(
+        self, leases: Leases, token: str, *, partitions: Callable[[Box], int], ttl: timedelta, clock: Clock
+    ) -> None:
+        """Args:
+        partitions: into how many this worker divides a box.
+        """
         self._leases = leases
+        self._partitions = partitions
         self._token = token
         self._ttl = ttl
         self._clock = clock
@@ -29,12 +39,12 @@ class PartitionLeases:
 
     def hold(self, box: Box, partition: int) -> bool:
         """Whether this worker may poll the partition now."""
-        name = LeaseName(Duty.POLLING, box.name, partition)
+        name = self._name(box, partition)
         return self._age(name) < MARGIN or self._acquire(name)
 
     def keep(self, box: Box, partition: int) -> None:
         """Renews the lease for the next poll, if it is time to; a coordinator that does not answer is left to that poll."""
-        name = LeaseName(Duty.POLLING, box.name, partition)
+        name = self._name(box, partition)
         if RENEWED <= self._age(name) < 1:
             with suppress(QueueUnavailable):
                 self._acquire(name)
@@ -49,6 +59,9 @@ class PartitionLeases:
             pass  # the leases expire by themselves
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _name(self, box: Box, partition: int) -> LeaseName:
+        return LeaseName(Duty.POLLING, box.name, partition, of=self._partitions(box))
 
     def _age(self, name: LeaseName) -> float:
         """How much of its time is over, 1 for all of it; without end where there is no lease."""

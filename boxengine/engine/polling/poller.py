@@ -80,7 +80,7 @@ class Poller:
         self._hand_out = hand_out
         self._looks = Looks(schedule, store=store, queue_jobs=self._queue_jobs, clock=clock, limits=limits)
         self._lengths = QueueLengths(queue, observer=observer, clock=clock, timing=timing)
-        self._leases = PartitionLeases(leases, token, ttl=limits.lease_ttl, clock=clock)
+        self._leases = PartitionLeases(leases, token, partitions=schedule.partitions, ttl=limits.lease_ttl, clock=clock)
         self._pauses = pauses
         self._tactic = tactic
         self._poll_through = compose(middlewares, self._poll)

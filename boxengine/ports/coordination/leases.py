@@ -23,13 +23,22 @@ class LeaseName(NamedTuple):
     box: str
     partition: int | None = None
     """None: the whole box."""
+    of: int | None = None
+    """How many partitions the worker has divided the box into; None: not told, as by workers of sbmt-outbox."""
 
 
 class Leases(Protocol):
-    """Locks with a time limit. They save work; nothing depends on them for correctness."""
+    """Locks with a time limit. They save work; nothing depends on them for correctness.
+
+    Workers that divide a box into different numbers of partitions mean different buckets by one of the same number. So a lease
+    ``of`` another number is in nobody's way: the box's buckets may be polled twice, and none is left out.
+    """
 
     def acquire(self, name: LeaseName, token: str, *, ttl: timedelta) -> bool:
-        """True if nobody held it, or ``token`` already did; it then lasts for ``ttl`` from now."""
+        """True if nobody held it, or ``token`` already did; it then lasts for ``ttl`` from now.
+
+        True also where somebody else holds it ``of`` another number of partitions.
+        """
 
     def release(self, name: LeaseName, token: str) -> None:
         """Frees it if ``token`` holds it."""

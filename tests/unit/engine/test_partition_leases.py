@@ -36,9 +36,11 @@ class Workers:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.coordinator = Counted(clock=self.clock)
-        self.first, self.second = (
-            PartitionLeases(self.coordinator, token, ttl=TTL, clock=self.clock) for token in ("first", "second")
-        )
+        self.first, self.second = (self.worker(token) for token in ("first", "second"))
+
+    def worker(self, token: str, *, partitions: int = 4) -> PartitionLeases:
+        """One that divides boxes into so many partitions."""
+        return PartitionLeases(self.coordinator, token, partitions=lambda _box: partitions, ttl=TTL, clock=self.clock)
 
     def polls(self, worker: PartitionLeases, *, after: float = 0.0) -> bool:
         """One poll, ``after`` so much of a lease's time."""
@@ -99,3 +101,11 @@ def test_what_is_released_is_there_for_others_at_once(workers: Workers) -> None:
     workers.polls(workers.first)
     workers.first.release_all()
     assert workers.polls(workers.second)
+
+
+def test_a_worker_with_another_number_of_partitions_polls_beside_the_others(workers: Workers) -> None:
+    other = workers.worker("other", partitions=3)
+    assert workers.polls(workers.first)
+    assert workers.polls(other), "its partition has other buckets"
+    other.release_all()
+    assert not workers.polls(workers.second), "it has not freed the first worker's lease"

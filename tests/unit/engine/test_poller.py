@@ -306,6 +306,14 @@ def test_a_bucket_of_which_another_worker_takes_care_is_left_to_it(watch: Watch)
     assert watch.queued == 0
 
 
+def test_a_worker_that_divides_the_box_otherwise_takes_no_care_of_this_ones_buckets(watch: Watch) -> None:
+    watch.go_on(5)  # the poller's own lease runs out
+    watch.leases.acquire(LeaseName(Duty.POLLING, watch.box.name, 1, of=3), "other", ttl=timedelta(seconds=60))
+    watch.commit()
+    watch.go_on(STEP)
+    assert watch.queued == 1
+
+
 def refuse(*_: object) -> int:
     raise QueueUnavailable("gone")
 
