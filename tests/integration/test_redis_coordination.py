@@ -20,7 +20,7 @@ from boxengine.adapters.system import SystemClock
 from boxengine.domain.box import BoxType
 from boxengine.embedded import EmbeddedValkey
 from boxengine.errors import QueueUnavailable
-from boxengine.ports import Duty, LeaseName, RememberedFailure, Signal
+from boxengine.ports import Duty, LeaseName, RememberedFailure, Signal, WorkerInfo
 from tests.conformance.coordination import NO_WAIT, NOON, TTL, WAIT, RedisRig, job, make_box
 
 BOX = make_box()
@@ -71,6 +71,36 @@ def test_a_bucket_locked_by_the_reference_is_left_to_it(rig: RedisRig) -> None:
     assert rig.finds_nothing(BOX)
     assert rig.queue.push(BOX, [job(3)]) == 0
     assert rig.client.get("sbmt:outbox:processor:order_outbox_item:3:lock") == b"redlock"
+
+
+ENDLESS = [pytest.param(None, id="without a limit"), pytest.param(timedelta(days=1), id="for a day")]
+"""As copied to another server without its time limit, or taken before Redis's clock was set back."""
+
+
+@pytest.mark.parametrize("left", ENDLESS)
+def test_a_lease_that_outlasts_every_worker_bars_its_bucket_for_a_moment_only(
+    rig: RedisRig, left: timedelta | None
+) -> None:
+    rig.client.set("sbmt:outbox:processor:order_outbox_item:3:lock", "nobody", px=left)
+    rig.client.set("sbmt:outbox:processor:order_outbox_item:4:lock", "redlock", px=600_000)
+    rig.queue.unattended(BOX, [3, 4])
+    assert rig.queue.unattended(BOX, [3, 4]) == [3]
+    assert rig.queue.push(BOX, [job(3), job(4)]) == 1
+
+
+@pytest.mark.parametrize("left", ENDLESS)
+def test_a_lease_on_a_duty_that_outlasts_every_worker_gives_way(rig: RedisRig, left: timedelta | None) -> None:
+    rig.client.set("sbmt:outbox:poller:order_outbox_item:0:lock", "nobody", px=left)
+    assert rig.leases.acquire(LEASE, "token", ttl=TTL)
+    assert not rig.leases.acquire(LEASE, "another", ttl=TTL)
+
+
+def test_a_worker_that_was_copied_from_another_server_is_not_listed(rig: RedisRig) -> None:
+    worker = WorkerInfo(id="a1", host="h", pid=41, boxes=(), threads=4, started_at=rig.clock.now())
+    rig.workers.announce(worker, ttl=TTL)
+    assert rig.workers.living() == [worker]
+    rig.client.persist("boxengine:worker:a1")
+    assert rig.workers.living() == []
 
 
 def test_a_named_lease_is_a_key_of_that_name(rig: RedisRig) -> None:

@@ -7,6 +7,7 @@ box that the same call waits for.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import redis
@@ -17,6 +18,8 @@ from boxengine.domain.box import Box
 
 DIGITS = 18
 """The most that a number of boxengine's has."""
+LONGEST_LEASE = timedelta(hours=1)
+"""No worker takes a lease for longer. Another one was copied here without its time limit, or Redis's clock was set back."""
 
 
 def is_number(text: bytes) -> bool:

@@ -10,14 +10,16 @@ from datetime import timedelta
 import redis
 
 from boxengine.adapters.redis import keys
-from boxengine.adapters.redis.connection import milliseconds, translated
+from boxengine.adapters.redis.connection import Arguments, milliseconds, translated
+from boxengine.adapters.redis.foreign import LONGEST_LEASE
 from boxengine.ports import LeaseName
 
-# Only a string is a lease: a key of another type, which another program has set, is replaced. Whoever divides the box otherwise
-# means other buckets by this partition, and is no reason to leave these alone.
+# Only a string with an end is a lease: whatever else another program has set is replaced. Whoever divides the box otherwise means
+# other buckets by this partition, and is no reason to leave these alone.
 _ACQUIRE = """
 if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end
-if redis.call('TYPE', KEYS[1]).ok ~= 'string' then
+local left = redis.call('PTTL', KEYS[1])
+if redis.call('TYPE', KEYS[1]).ok ~= 'string' or left < 0 or left > tonumber(ARGV[3]) then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
   return 1
 end
@@ -45,9 +47,8 @@ class RedisLeases:
     def acquire(self, name: LeaseName, token: str, *, ttl: timedelta) -> bool:
         """See ``Leases.acquire``."""
         with translated("take a lease", self._client):
-            return bool(
-                self._acquire(keys=[self._prefix + keys.lease(name)], args=[_value(name, token), milliseconds(ttl)])
-            )
+            arguments: Arguments = [_value(name, token), milliseconds(ttl), milliseconds(LONGEST_LEASE)]
+            return bool(self._acquire(keys=[self._prefix + keys.lease(name)], args=arguments))
 
     def release(self, name: LeaseName, token: str) -> None:
         """Frees it if ``token`` holds it."""

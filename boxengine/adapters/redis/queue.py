@@ -21,7 +21,7 @@ from boxengine.adapters.redis import keys
 from boxengine.adapters.redis import queue_scripts as scripts
 from boxengine.adapters.redis.bucket_leases import BucketLeases
 from boxengine.adapters.redis.connection import Arguments, milliseconds, translated
-from boxengine.adapters.redis.foreign import drop_foreign, is_number, is_wrong_type
+from boxengine.adapters.redis.foreign import LONGEST_LEASE, drop_foreign, is_number, is_wrong_type
 from boxengine.adapters.redis.script import Scripts
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
@@ -31,6 +31,8 @@ from boxengine.ports import Clock, Hold, QueueState
 _JOBS_PER_CALL = 1000  # Lua's unpack takes some 8,000 values, and a script keeps all other clients waiting.
 _ANSWER_MARGIN = 1.0  # Seconds that a BRPOP's answer may come late before the socket's time limit strikes.
 _LARGEST_JOB = 1 << 20  # Bytes; ten times what the largest poll makes of one bucket.
+_AGES_EVERY = 60.0
+"""Seconds between two looks at how long the leases of a box still last."""
 _Answer = TypeVar("_Answer")
 _Taken = tuple[list[bytes], list[bytes], list[bytes]]
 """Jobs, elements and keys that were no jobs or leases, and buckets whose last holder died."""
@@ -63,6 +65,8 @@ class RedisJobQueue:
         self._stale_after = stale_after.total_seconds()
         self._on_corrupt = on_corrupt
         self._turns = itertools.count()
+        self._aged: dict[str, float] = {}
+        """By box, the monotonic time of the last look at how long its leases last."""
         self._name, self._holds = secrets.token_hex(16), itertools.count()
         socket_timeout = client.connection_pool.connection_kwargs.get("socket_timeout")
         patience = socket_timeout or math.inf
@@ -166,6 +170,9 @@ class RedisJobQueue:
             return []
         with translated("look at the leases", self._client):
             holders, marks = self._tried([box], partial(self._look_at, box, asked))
+            self._drop_endless(
+                box, [bucket for bucket, holder in zip(asked, holders, strict=True) if holder is not None]
+            )
         now = self._clock.now().timestamp()
 
         def queued(mark: bytes | None) -> bool:
@@ -239,6 +246,23 @@ class RedisJobQueue:
         pipeline.hmget(keys.queued(box), list(map(str, buckets)))
         holders, marks = pipeline.execute()
         return holders, marks
+
+    def _drop_endless(self, box: Box, held: Sequence[int]) -> None:
+        """Deletes leases that outlast every worker; now and then, because such a one would bar its bucket for as long."""
+        now = self._clock.monotonic()
+        if not held or now - self._aged.get(box.name, -math.inf) < _AGES_EVERY:
+            return
+        self._aged[box.name] = now
+        prefix = keys.bucket_lease_prefix(box)
+        names = [f"{prefix}{bucket}:lock" for bucket in held]
+        pipeline = self._client.pipeline(transaction=False)
+        for name in names:
+            pipeline.pttl(name)
+        longest = milliseconds(LONGEST_LEASE)
+        endless = [name for name, left in zip(names, pipeline.execute(), strict=True) if left == -1 or left > longest]
+        if endless:
+            self._client.delete(*endless)
+            self._on_corrupt(box, [f"the key {name}, a lease without an end".encode() for name in endless])
 
     def _look(self, box: Box) -> tuple[int, bytes | None]:
         pipeline = self._client.pipeline(transaction=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +14,9 @@ from boxengine.adapters.worker_entry import decoded, encoded
 from boxengine.ports import WorkerInfo
 
 INDEX = "boxengine:workers"
+
+_NEVER = -1
+"""Redis's answer for a key that does not expire."""
 
 _ANNOUNCE = """
 local kind = redis.call('TYPE', KEYS[1]).ok
@@ -50,13 +54,22 @@ class RedisWorkers:
             found: Any = self._client.smembers(self._index)
             members = list(found)
             names = [self._key(member.decode(errors="replace")) for member in members]
-            known: Any = self._client.mget(names) if names else []
+            known = self._announced(names) if names else []
             gone = [member for member, value in zip(members, known, strict=True) if value is None]
             if gone:
                 # A worker that is still alive adds itself again with its next announcement.
                 self._client.srem(self._index, *gone)
         living = [worker for worker in map(_read, filter(None, known)) if worker is not None]
         return sorted(living, key=lambda worker: (worker.started_at, worker.id))
+
+    def _announced(self, names: Sequence[str]) -> list[bytes | None]:
+        """What stands in these keys. One that never expires was copied from another server, and its worker may be long gone."""
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.mget(names)
+        for name in names:
+            pipeline.pttl(name)
+        known, *left = pipeline.execute()
+        return [None if each == _NEVER else value for value, each in zip(known, left, strict=True)]
 
     def _key(self, worker_id: str) -> str:
         return f"{self._prefix}boxengine:worker:{worker_id}"
