@@ -1,4 +1,5 @@
-"""A server with ``idle_session_timeout``: it ends sessions that are idle, but not those of a worker."""
+"""Servers with ``idle_session_timeout`` and ``transaction_timeout``: they end sessions that are idle, or have a transaction open
+for long, but not those of a worker."""
 
 from __future__ import annotations
 
@@ -18,6 +19,8 @@ from tests.integration.engine.rig import Rig
 from tests.servers.databases import with_setting
 
 NOW = timedelta(0)
+TRANSACTION_TIMEOUT = 170_000
+"""The first version of PostgreSQL that has it."""
 
 
 @pytest.fixture
@@ -61,6 +64,20 @@ def test_the_listener_rests_and_stays(engine: Engine, impatient: str) -> None:
         connection.execute(text("NOTIFY boxengine, 'order_outbox_item'"))
     assert [signal.box_name for signal in wakeups.wait(timedelta(seconds=60))] == ["order_outbox_item"]
     wakeups.close()
+
+
+def test_a_batch_may_last_longer_than_transactions_of_applications(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url.replace("+psycopg", "")) as connection:
+        if connection.info.server_version < TRANSACTION_TIMEOUT:
+            pytest.skip("the server has no transaction_timeout")
+    impatient = with_setting(postgres_url, "transaction_timeout=500")
+    engine = connect(impatient, connections=1)
+    with engine.connect() as batch:
+        batch.execute(text("SELECT 1"))
+        with psycopg.connect(impatient.replace("+psycopg", "")) as other, pytest.raises(psycopg.Error, match="timeout"):
+            other.execute("SELECT pg_sleep(60)")
+        assert batch.execute(text("SELECT 2")).scalar() == 2
+    engine.dispose()
 
 
 def test_a_connection_that_handlers_have_used_stays(tmp_path: Path, impatient: str, redis_url: str) -> None:

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 from pymysql._auth import sha2_rsa_encrypt
-from sqlalchemy import Engine
+from sqlalchemy import Engine, create_engine
 
 from boxengine.adapters.sql.connecting import engine as connecting
 from boxengine.adapters.sql.waking.listen import PostgresWakeups
@@ -100,3 +100,25 @@ def test_both_the_urls_settings_and_ours_are_in_force(mysql_url: str) -> None:
     engine.dispose()
     assert "ANSI_QUOTES" in found[1]
     assert (found[0], found[2], found[3]) == (77, connecting.ROW_LOCK_WAIT, connecting.ROW_LOCK_WAIT)
+
+
+@pytest.mark.parametrize(("theirs", "expected"), [("", 0), ("SET SESSION idle_transaction_timeout = 77", 77)])
+def test_mariadb_ends_no_transaction_of_a_worker_that_waits_for_a_transport(
+    mysql_url: str, theirs: str, expected: int
+) -> None:
+    url = f"{mysql_url}{'&' if '?' in mysql_url else '?'}init_command={theirs}" if theirs else mysql_url
+    admin, engine = create_engine(mysql_url, isolation_level="AUTOCOMMIT"), connecting.connect(url, connections=1)
+    with admin.connect() as connection:
+        if not connection.dialect.is_mariadb:  # type: ignore[attr-defined]
+            pytest.skip("the server has no idle_transaction_timeout")
+        connection.exec_driver_sql(
+            "SET GLOBAL idle_transaction_timeout = 3600"
+        )  # long enough for the server's other users
+        try:
+            with engine.connect() as worker:
+                found = worker.exec_driver_sql("SELECT @@SESSION.idle_transaction_timeout").scalar()
+        finally:
+            connection.exec_driver_sql("SET GLOBAL idle_transaction_timeout = DEFAULT")
+    admin.dispose()
+    engine.dispose()
+    assert found == expected

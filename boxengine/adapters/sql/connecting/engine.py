@@ -283,10 +283,17 @@ def _settings(silence: int, *, patient: bool) -> Mapping[str, int]:
 
 def _session_settings(ours: Mapping[str, int], *, besides: str = "") -> str:
     """The statement that makes these settings, without those that another statement mentions; empty if none is left."""
-    left = [
-        f"{name} = {value}" for name, value in ours.items() if not re.search(rf"\b{name}\b", besides, re.IGNORECASE)
-    ]
-    return f"SET SESSION {', '.join(left)}" if left else ""
+
+    def unsaid(settings: Mapping[str, int]) -> list[str]:
+        return [
+            f"{name} = {value}"
+            for name, value in settings.items()
+            if not re.search(rf"\b{name}\b", besides, re.IGNORECASE)
+        ]
+
+    left, of_mariadb = unsaid(ours), "".join(f", {setting}" for setting in unsaid(_OF_MARIADB))
+    # Only MariaDB reads what is between the marks.
+    return f"SET SESSION {', '.join(left)} /*M!100300 {of_mariadb} */" if left else ""
 
 
 def _complete_session(connection: Any, _record: object, *, theirs: str, ours: Mapping[str, int]) -> None:
@@ -303,6 +310,10 @@ _NEEDS_A_PACKAGE = (
     "in its place"
 )
 """What to do where PyMySQL lacks one for the way in which an account authenticates."""
+_OF_MARIADB = dict.fromkeys(
+    ("idle_transaction_timeout", "idle_readonly_transaction_timeout", "idle_write_transaction_timeout"), 0
+)
+"""A batch lasts as long as its transports' calls. How long a worker may be silent in it, ``wait_timeout`` says."""
 _OF_POSTGRESQL = {
     "application_name": "boxengine",
     "connect_timeout": CONNECT_TIMEOUT,

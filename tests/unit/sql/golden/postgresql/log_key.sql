@@ -834,7 +834,10 @@ SELECT pg_advisory_unlock_all();
 SELECT set_config('datestyle', 'ISO', false)
 WHERE current_setting('datestyle') NOT LIKE 'ISO%';
 SELECT set_config('idle_session_timeout', '0', false)
-WHERE current_setting('idle_session_timeout', true) <> '0';
+WHERE current_setting('idle_session_timeout', true) <> '0'
+UNION ALL
+SELECT set_config('transaction_timeout', '0', false)
+WHERE current_setting('transaction_timeout', true) <> '0';
 
 -- deliver: oldest pending row
 SELECT min(i.since) FILTER (
