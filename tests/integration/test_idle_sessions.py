@@ -80,6 +80,16 @@ def test_a_batch_may_last_longer_than_transactions_of_applications(postgres_url:
     engine.dispose()
 
 
+def test_the_server_looks_every_few_seconds_whether_a_workers_machine_is_still_there(postgres_url: str) -> None:
+    engine = connect(postgres_url, connections=1)
+    with engine.connect() as connection:
+        found = [
+            connection.execute(text(f"SHOW tcp_keepalives_{name}")).scalar() for name in ("idle", "interval", "count")
+        ]
+    engine.dispose()
+    assert found == ["15", "5", "3"]
+
+
 def test_a_connection_that_handlers_have_used_stays(tmp_path: Path, impatient: str, redis_url: str) -> None:
     processes: list[object] = []
 

@@ -704,6 +704,9 @@ WHERE current_setting('idle_session_timeout', true) <> '0'
 UNION ALL
 SELECT set_config('transaction_timeout', '0', false)
 WHERE current_setting('transaction_timeout', true) <> '0';
+SELECT set_config('tcp_keepalives_idle', '15', false),
+       set_config('tcp_keepalives_interval', '5', false),
+       set_config('tcp_keepalives_count', '3', false);
 
 -- deliver: oldest pending row
 SELECT min(i.since) FILTER (
