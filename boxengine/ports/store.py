@@ -126,7 +126,10 @@ class Store(Protocol):
         """Which buckets have due rows, and when the next row comes due. One round trip, cheap enough to be asked every second."""
 
     def pending(self, boxes: Sequence[Box]) -> frozenset[str]:
-        """The names of the boxes with at least one pending row, due or not. Few round trips, however many boxes there are."""
+        """The names of the boxes with at least one pending row, due or not; also of those whose table cannot be used.
+
+        Few round trips, however many tables there are; for a box with a log one more.
+        """
 
     def claims(self, box: Box) -> Claims[Claim]:
         """Claims whose transaction users' code may use: transports that take ``session=``, retry strategies."""

@@ -27,9 +27,10 @@ from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES
 from boxengine.adapters.sql.log.foreign import ForeignPositions
 from boxengine.adapters.sql.log.going_on import GoingOn
 from boxengine.adapters.sql.shape.changes import tells_of_a_change
+from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.bounds import PACE, Pace
 from boxengine.domain.box import Box, Storage
-from boxengine.errors import StoreConflict, StoreUnavailable
+from boxengine.errors import SchemaMismatch, StoreConflict, StoreUnavailable
 from boxengine.ports import Outlook, PendingRow
 
 _BOXES_AT_ONCE = 50
@@ -127,14 +128,20 @@ class SqlStore(SqlHistory):
 
     def _pending(self, boxes: Sequence[Box]) -> frozenset[str]:
         names: list[str] = []
+        tables: list[BoxTable] = []
+        for box in boxes:
+            try:
+                tables.append(self.table(box))
+            except SchemaMismatch:
+                names.append(box.name)  # whoever looks at it by itself learns what is wrong
         lateral = self.engine.dialect.name == "postgresql"
         with self._cursor(self._replica) as cursor:
-            for start in range(0, len(boxes), _BOXES_AT_ONCE):
-                some = boxes[start : start + _BOXES_AT_ONCE]
-                begins = [self._bounds.of(box).in_use() for box in some]
-                cursor.execute(any_pending([self.table(box) for box in some], begins, lateral=lateral))
-                names += [some[place].name for (place,) in cursor.fetchall()]
-        return frozenset(names).union(box.name for box in boxes if self.pending_in_log(box, most=1))
+            for start in range(0, len(tables), _BOXES_AT_ONCE):
+                some = tables[start : start + _BOXES_AT_ONCE]
+                begins = [self._bounds.of(table.box).in_use() for table in some]
+                cursor.execute(any_pending(some, begins, lateral=lateral))
+                names += [some[place].box.name for (place,) in cursor.fetchall()]
+        return frozenset(names).union(table.box.name for table in tables if self.pending_in_log(table.box, most=1))
 
     def claims(self, box: Box) -> SqlClaims[SqlClaim]:
         return SqlClaims(partial(self._open, SqlClaim, box))
