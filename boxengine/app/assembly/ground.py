@@ -16,7 +16,7 @@ from boxengine.engine.awaiting.wrapping import Awaiting
 from boxengine.engine.jobs.bells import Bells
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.schedule import Schedule
-from boxengine.engine.polling.survey import MANY, Survey
+from boxengine.engine.polling.survey import MANY, Survey, covered
 from boxengine.engine.running.health import Health
 from boxengine.engine.running.lease_length import LeaseLength
 from boxengine.engine.running.outages import Outages
@@ -97,7 +97,7 @@ class Ground:
 
     def _survey(self) -> Survey | None:
         """None: the boxes are few enough to check each by itself."""
-        if len(self.boxes) < MANY:
+        if len(covered(self.boxes)) < MANY:
             return None
         return Survey(
             self.boxes, store=self.servers.store, schedule=self.schedule, pauses=self.pauses, outages=self.outages

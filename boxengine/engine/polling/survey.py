@@ -1,7 +1,8 @@
 """Finds with one query which of many boxes have any pending row, so that the others need no check of their own.
 
 A check of a box costs a query and two round trips to the coordinator. A worker with hundreds of boxes, nearly all of them
-idle, would do nothing else, or would have to check each box too rarely.
+idle, would do nothing else, or would have to check each box too rarely. Boxes with a log are left out: each would take a query of
+its own in each survey, and while nothing happens their checks are much rarer than surveys.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, Storage
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.running.outages import Outages
@@ -21,24 +22,30 @@ MANY = 10
 EVERY = timedelta(seconds=TIMING.survey)
 
 
+def covered(boxes: Sequence[Box]) -> list[Box]:
+    """Those of the boxes that one query for many can tell of."""
+    return [box for box in boxes if box.storage is Storage.TABLE]
+
+
 class Survey:
     """Surveys the boxes. Only one thread may take its turns."""
 
     def __init__(
         self, boxes: Sequence[Box], *, store: Store, schedule: Schedule, pauses: PauseWatch, outages: Outages
     ) -> None:
-        self._boxes = boxes
+        self._boxes = covered(boxes)
+        self._names = frozenset(box.name for box in self._boxes)
         self._store = store
         self._schedule = schedule
         self._pauses = pauses
         self._outages = outages
-        self._pending = frozenset(box.name for box in boxes)
+        self._pending = self._names
         """Boxes with pending rows at the last survey. Before the first one, and while surveys fail, all boxes: each is then
         checked at its own pace."""
 
     def quiet(self, box: Box) -> bool:
         """Whether the box had no pending row at the last survey. If it gets one, a later survey asks for a check."""
-        return box.name not in self._pending
+        return box.name in self._names and box.name not in self._pending
 
     def turn(self) -> timedelta:
         """Surveys all boxes that are not paused, and asks for a check of those whose first pending rows it has just found."""
@@ -46,7 +53,7 @@ class Survey:
         try:
             pending = self._store.pending(self._pauses.running(self._boxes))
         except Exception as error:  # one box without a table must not stop the survey of the others
-            self._pending = frozenset(box.name for box in self._boxes)
+            self._pending = self._names
             for name in sorted(self._pending - before):
                 self._schedule.check(name, within=0.0)
             return timedelta(seconds=self._outages.failed("the survey of all boxes", error))

@@ -14,7 +14,7 @@ from boxengine.adapters.memory.pauses import MemoryPauses
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.memory.wakeups import MemoryWakeups
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, Storage
 from boxengine.engine.observation import NullObserver, NullTracer
 from boxengine.engine.polling.checks import Checks
 from boxengine.engine.polling.looks import PollLimits
@@ -38,6 +38,7 @@ class Counted(MemoryStore):
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
         self.looks: Counter[str] = Counter()
+        self.surveyed = set[str]()
         self.broken = False
 
     def outlook(self, box: Box, buckets: Any) -> Outlook:
@@ -45,6 +46,7 @@ class Counted(MemoryStore):
         return super().outlook(box, buckets)
 
     def pending(self, boxes: Any) -> frozenset[str]:
+        self.surveyed.update(box.name for box in boxes)
         if self.broken:
             raise SchemaMismatch("box_7: there is no table")
         return super().pending(boxes)
@@ -53,9 +55,19 @@ class Counted(MemoryStore):
 class Town:
     """Many boxes and their poller, with or without wake-ups."""
 
-    def __init__(self, *, reliable: bool = True) -> None:
+    def __init__(self, *, reliable: bool = True, logs: int = 0) -> None:
+        """Args:
+        logs: how many of the boxes have one, the first ones.
+        """
         self.clock = ManualClock()
-        self.boxes = [make_box(name=f"box_{number}", table=f"box_{number}") for number in range(40)]
+        self.boxes = [
+            make_box(
+                name=f"box_{number}",
+                table=f"box_{number}",
+                storage=Storage.LOG if number < logs else Storage.TABLE,
+            )
+            for number in range(40)
+        ]
         self.store = Counted(self.clock)
         self.queue = MemoryJobQueue(clock=self.clock)
         schedule = Schedule(self.boxes, partitions=2, clock=self.clock)
@@ -148,6 +160,15 @@ def test_a_paused_box_is_left_out_and_looked_at_once_it_is_resumed() -> None:
     assert (town.store.looks["box_7"], town.queued(town.boxes[7])) == (before, 0)
     town.pauses.set(town.boxes[7], polling_enabled=True)
     town.go_on(3)
+    assert town.queued(town.boxes[7]) == 1
+
+
+def test_boxes_with_a_log_are_checked_at_their_own_pace() -> None:
+    town = Town(logs=20)
+    town.go_on(30)
+    assert town.store.surveyed == {box.name for box in town.boxes[20:]}
+    town.store.insert(town.boxes[7], event_key=1)
+    town.go_on(6)
     assert town.queued(town.boxes[7]) == 1
 
 
