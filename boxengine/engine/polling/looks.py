@@ -17,6 +17,8 @@ from boxengine.engine.polling.tasks import Look
 from boxengine.engine.timing import TIMING
 from boxengine.ports import Clock, PendingRow, Store
 
+MOST_IDS = 1_000
+"""Of one job. Its holder reads the bucket again anyway, and a take drops an element that is too long to be a job."""
 QueueJobs = Callable[[Box, Sequence[Job]], int]
 """Queues each job whose bucket is neither queued nor in progress; returns how many."""
 
@@ -83,7 +85,7 @@ class Looks:
         for row in rows:
             ids[row.bucket].append(row.id)
         now = int(self._clock.now().timestamp())
-        return [Job(bucket, now, tuple(sorted(found))) for bucket, found in ids.items()]
+        return [Job(bucket, now, tuple(sorted(found)[:MOST_IDS])) for bucket, found in ids.items()]
 
 
 def _fair(rows: Sequence[PendingRow], limit: int) -> Sequence[PendingRow]:

@@ -334,6 +334,16 @@ def test_a_poll_that_finds_more_rows_than_it_takes_leaves_no_bucket_out() -> Non
     assert watch.queued == 2
 
 
+def test_a_job_names_a_thousand_rows_at_most_however_many_a_poll_finds() -> None:
+    """A take drops elements of over a megabyte, as no job has: the bucket would be polled again and again, and never taken."""
+    watch = Watch(limits=PollLimits(regular=5_000, take_wait=0.0))
+    watch.insert(*[1] * 1_500)
+    watch.go_on(2 * STEP)
+    hold = watch.queue.take([watch.box], wait=timedelta(0), ttl=timedelta(seconds=4), share=1)
+    assert hold is not None
+    assert [len(job.ids) for job in hold.jobs] == [1_000]
+
+
 # ── poll middlewares ─────────────────────────────────────────────────────────────────────────────────
 
 
