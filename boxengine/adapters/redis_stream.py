@@ -25,7 +25,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeout
 from redis.retry import Retry
 
-from boxengine.adapters.redis.connection import refused_options
+from boxengine.adapters.redis.connection import NO_LIMIT, refused_options
 from boxengine.adapters.serializers import SerializationContext, Serializer, serialized
 from boxengine.adapters.serializers import loaded as loaded_serializer
 from boxengine.adapters.serializers import serializer as find_serializer
@@ -217,7 +217,11 @@ def _client(url: str, timeout: float) -> Redis:
         demand_redis_url(url)
         # A retry by the client would add entries twice without our knowing; the engine retries, and counts.
         client = Redis.from_url(
-            url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=Retry(NoBackoff(), 0)
+            url,
+            socket_timeout=timeout,
+            socket_connect_timeout=timeout,
+            retry=Retry(NoBackoff(), 0),
+            max_connections=NO_LIMIT,
         )
     except ValueError:
         # The error would quote what it took for the port, which may be a part of the password.

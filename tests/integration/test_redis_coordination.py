@@ -374,6 +374,15 @@ def listen(wakeups: RedisWakeups) -> bool:
     return eventually(lambda: wakeups.wait(BRIEF) == [] and wakeups.reliable)
 
 
+def test_more_than_a_hundred_threads_have_a_connection_each(redis_url: str) -> None:
+    client = connect(redis_url)
+    taken = [client.connection_pool.get_connection() for _ in range(120)]
+    for each in taken:
+        client.connection_pool.release(each)
+    client.close()
+    assert len(set(taken)) == 120
+
+
 def test_hints_are_unreliable_while_the_server_is_away_and_come_again_after(own_redis: EmbeddedValkey) -> None:
     rig = RedisRig(own_redis.url())
     assert isinstance(rig.wakeups, RedisWakeups)

@@ -30,6 +30,8 @@ from boxengine.errors import BoxError, ConfigurationError, Problem, QueueUnavail
 _NO_SCRIPTS = (
     "; boxengine needs scripts (EVAL, EVALSHA, SCRIPT LOAD): allow them to its user (+@scripting), and on the server"
 )
+NO_LIMIT = 2**31
+"""Connections. Each thread has one at a time. Newer versions of redis-py allow a hundred, and fail the next thread's call."""
 Arguments = list[str | int | float | bytes]
 """A script's arguments, after its keys."""
 
@@ -64,7 +66,7 @@ def connect(
         connect_timeout: how long opening a connection may take.
         answer_timeout: how long any answer may take. A blocking take waits less than that, see ``RedisJobQueue``.
         health_check_interval: a connection that was idle for longer is tried before it is used.
-        max_connections: of the pool; None: redis-py's default.
+        max_connections: of the pool; None: what the URL says, or no limit.
         tls: ``ssl_ca_certs``, ``ssl_certfile``, ``ssl_keyfile``, where TLS is used.
 
     Raises:
@@ -91,6 +93,8 @@ def connect(
         options |= {"socket_connect_timeout": connect_timeout.total_seconds(), "socket_keepalive": True}
     if max_connections is not None:
         options["max_connections"] = max_connections
+    else:
+        options.setdefault("max_connections", NO_LIMIT)
     if master_name and sentinels:
         credentials = {"username": sentinel_username, "password": sentinel_password}
         client = _through_sentinels(sentinels, master_name, credentials, options)

@@ -129,6 +129,14 @@ def test_a_stream_is_kept_at_its_length(make: Make, redis: Redis) -> None:
     assert redis.xlen("orders") == 10
 
 
+def test_more_than_a_hundred_threads_may_call_it_at_once(make: Make) -> None:
+    pool = make()._redis.connection_pool
+    taken = [pool.get_connection() for _ in range(120)]
+    for each in taken:
+        pool.release(each)
+    assert len(set(taken)) == 120
+
+
 def test_a_redis_that_is_not_there_is_no_attempt_of_any_item(make: Make) -> None:
     with pytest.raises(Unavailable, match="redis_stream: ConnectionError"):
         make(url="redis://127.0.0.1:1/0").call_batch([make_item(1), make_item(2)])
