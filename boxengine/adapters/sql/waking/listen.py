@@ -21,6 +21,9 @@ from boxengine.errors import StoreUnavailable
 from boxengine.ports import Signal
 
 CHANNEL = "boxengine"
+SILENCE = timedelta(minutes=2)
+"""After so much of it the listener connects anew. It only waits, so nothing tells it that a proxy has kept open its connection to
+a server that has gone, or that writers are led to another server by now."""
 _POOLED = (
     "database.url leads through a connection pooler, behind which LISTEN may hear nothing: set database.listen_url to the "
     "server itself (or, where the pooler pools by session, to the same address), or wakeup: redis; until then the poller "
@@ -54,6 +57,8 @@ class PostgresWakeups:
         }
         self._connection: psycopg.Connection[Any] | None = None
         self._closed = False
+        self._silent = timedelta(0)
+        """For how long the connection has heard nothing."""
         self.reliable = False
 
     def wait(self, timeout: timedelta) -> list[Signal]:
@@ -62,6 +67,9 @@ class PostgresWakeups:
         try:
             connection = self._connected()
             arrived = [*connection.notifies(timeout=timeout.total_seconds(), stop_after=1)]
+            self._silent = timedelta(0) if arrived else self._silent + timeout
+            if self._silent >= SILENCE:
+                self._disconnect()  # the next call connects anew
         except psycopg.Error as error:
             self._disconnect()
             raise StoreUnavailable(
@@ -86,7 +94,7 @@ class PostgresWakeups:
         return self._connection
 
     def _disconnect(self) -> None:
-        self.reliable = False
+        self.reliable, self._silent = False, timedelta(0)
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
