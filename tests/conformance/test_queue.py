@@ -487,6 +487,16 @@ def test_handing_back_nothing_frees_too(rig: Rig) -> None:
     assert rig.queue.push(BOX, [job(1)]) == 1
 
 
+def test_nothing_is_handed_back_to_a_queue_so_long_that_polls_wait(rig: Rig) -> None:
+    box = make_box(buckets=102)
+    rig.queue.push(box, [job(101)])
+    hold = rig.take(box)
+    rig.queue.push(box, [job(bucket) for bucket in range(101)])
+    rig.queue.hand_back(hold, [job(101)])
+    assert rig.queue.state(box).length == 101
+    assert rig.queue.unattended(box, [101]) == [101]
+
+
 def test_a_bucket_queued_since_its_lease_was_lost_is_not_doubled_by_handing_it_back(rig: Rig) -> None:
     rig.queue.push(BOX, [job(1)])
     hold = rig.take(BOX)

@@ -39,6 +39,7 @@ class MemoryJobQueue:
     Args:
         clock: ends leases. Waiting is done in real time.
         enough_ids: a take stops once the ids of its jobs add up to this.
+        longest: nothing is handed back to a queue that is longer, see ``JobQueue.hand_back``.
         on_corrupt: told of the elements of one take that are no jobs of the box; they have been dropped.
     """
 
@@ -47,10 +48,12 @@ class MemoryJobQueue:
         *,
         clock: Clock,
         enough_ids: int = 500,
+        longest: int = 100,
         on_corrupt: Callable[[Box, Sequence[bytes]], None] = lambda _box, _elements: None,
     ) -> None:
         self._clock = clock
         self._enough_ids = enough_ids
+        self._longest = longest
         self._on_corrupt = on_corrupt
         self._turns = itertools.count()
         self._tokens = itertools.count(1)
@@ -119,14 +122,15 @@ class MemoryJobQueue:
         return kept
 
     def hand_back(self, hold: Hold, jobs: Sequence[Job]) -> None:
-        """Frees the leases of the hold's buckets and queues these jobs behind all others."""
+        """Frees the leases of the hold's buckets and queues these jobs behind all others, if these are not too many."""
         with self._changed:
             lane = self._lane(hold.box)
             for bucket in hold.buckets:
                 if self._holder(lane, bucket) == hold.token:
                     del lane.leases[bucket]
                     lane.in_work.pop(bucket, None)
-            self._enqueue(lane, jobs)
+            if len(lane.elements) <= self._longest:
+                self._enqueue(lane, jobs)
 
     def leave(self, hold: Hold, buckets: Iterable[int]) -> None:
         """The leases of these buckets are to run out by themselves; nobody is to think that their holder died."""

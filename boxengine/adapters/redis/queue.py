@@ -45,6 +45,7 @@ class RedisJobQueue:
         client: from ``connect``. A blocking take waits at most its socket time limit less a second.
         clock: dates ``Hold.valid_until``.
         enough_ids: a take stops once the ids of its jobs add up to this.
+        longest: nothing is handed back to a queue that is longer, see ``JobQueue.hand_back``.
         stale_after: after how long the mark of a queued bucket is checked against the list.
         on_corrupt: told of the elements of one take that are no jobs of the box, as far as their first 200 bytes, and of
             keys that were of a wrong type; they have been dropped.
@@ -56,12 +57,14 @@ class RedisJobQueue:
         *,
         clock: Clock,
         enough_ids: int = 500,
+        longest: int = 100,
         stale_after: timedelta = timedelta(seconds=TIMING.stale),
         on_corrupt: Callable[[Box, Sequence[bytes]], None] = lambda _box, _elements: None,
     ) -> None:
         self._client = client
         self._clock = clock
         self._enough_ids = enough_ids
+        self._longest = longest
         self._stale_after = stale_after.total_seconds()
         self._on_corrupt = on_corrupt
         self._turns = itertools.count()
@@ -138,13 +141,14 @@ class RedisJobQueue:
         self._leases.leave(hold, buckets)
 
     def hand_back(self, hold: Hold, jobs: Sequence[Job]) -> None:
-        """Frees the leases of the hold's buckets and queues these jobs behind all others."""
+        """Frees the leases of the hold's buckets and queues these jobs behind all others, if these are not too many."""
         held = sorted(hold.buckets)
         prefix = keys.bucket_lease_prefix(hold.box)
         arguments: Arguments = [
             hold.token,
             prefix,
             self._stale_after,
+            self._longest,
             len(held),
             *held,
             *(job.encode() for job in jobs),

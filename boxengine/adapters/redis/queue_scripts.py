@@ -237,16 +237,18 @@ HAND_BACK = (
     _SIFT
     + _QUEUE
     + """
-local token, lease_prefix, stale_after, held = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-for i = 5, 4 + held do
+local token, lease_prefix, stale_after = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local longest, held = tonumber(ARGV[4]), tonumber(ARGV[5])
+for i = 6, 5 + held do
   local lease = lease_prefix .. ARGV[i] .. ':lock'
   if redis.pcall('GET', lease) == token then
     redis.call('DEL', lease)
     redis.pcall('HDEL', KEYS[4], ARGV[i])
   end
 end
+if redis.call('LLEN', KEYS[1]) > longest then return 0 end
 local elements = {}
-for i = 5 + held, #ARGV do elements[#elements + 1] = ARGV[i] end
+for i = 6 + held, #ARGV do elements[#elements + 1] = ARGV[i] end
 return enqueue(KEYS[1], KEYS[2], KEYS[3], lease_prefix, stale_after, elements)
 """
 )

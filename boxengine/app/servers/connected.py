@@ -163,7 +163,7 @@ def connect(settings: Settings, *, patience: Patience | None = None, writes: boo
         else SqlCensus(store, small=2 * patience.counted_to, limit=patience.counted_to),
         inspector=SqlInspector(store),
         log=LogRows(store),
-        queue=RedisJobQueue(client, clock=clock, on_corrupt=strangers.found),
+        queue=RedisJobQueue(client, clock=clock, longest=settings.poller.max_queue_size, on_corrupt=strangers.found),
         leases=RedisLeases(client, prefix=prefix),
         pauses=RedisPauses(client),
         memory=RedisFailures(client, clock=clock),

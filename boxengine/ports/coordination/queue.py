@@ -78,7 +78,11 @@ class JobQueue(Protocol):
         """Frees the leases of these buckets; returns those wanted again, whose leases stay but are not prolonged."""
 
     def hand_back(self, hold: Hold, jobs: Sequence[Job]) -> None:
-        """Frees the leases of the hold's buckets and queues these jobs behind all others, so that others get their turn."""
+        """Frees the leases of the hold's buckets and queues these jobs behind all others, so that others get their turn.
+
+        While the queue is so long that polls wait, it queues nothing, and a poll finds these rows later. Otherwise the buckets in
+        the queue would take turns among themselves, and no other bucket would get into it.
+        """
 
     def leave(self, hold: Hold, buckets: Iterable[int]) -> None:
         """Lets the leases of these buckets expire by themselves, without their holder being treated as dead."""

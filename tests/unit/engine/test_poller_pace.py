@@ -11,8 +11,9 @@ from boxengine.adapters.memory.leases import MemoryLeases
 from boxengine.adapters.memory.pauses import MemoryPauses
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.memory.store import MemoryStore
+from boxengine.domain.box import Box
 from boxengine.domain.item import Status
-from boxengine.domain.job import Job
+from boxengine.domain.job import ANY_ID, Job
 from boxengine.domain.outcome import Settlement
 from boxengine.engine.observation import NullObserver, NullTracer
 from boxengine.engine.polling.checks import Checks
@@ -28,19 +29,21 @@ from tests.unit.engine.bench import BUCKETS, make_box
 
 BOX = make_box(max_retries=3)
 LEASE = timedelta(seconds=4)
+STEP = timedelta(milliseconds=10)
 
 
 class Shop:
     """A poller over memory; its clock moves only when told to."""
 
-    def __init__(self, tactic: str) -> None:
+    def __init__(self, tactic: str, box: Box = BOX) -> None:
+        self.box = box
         self.clock = ManualClock()
         self.store = MemoryStore(self.clock)
         self.queue = MemoryJobQueue(clock=self.clock)
         observer = NullObserver()
         self.leases = MemoryLeases(clock=self.clock)
-        schedule, rules = Schedule([BOX], partitions=BUCKETS, clock=self.clock), TACTICS[tactic](Pace())
-        pauses = PauseWatch(MemoryPauses(), [BOX], clock=self.clock, auto_disabled=False)
+        schedule, rules = Schedule([box], partitions=BUCKETS, clock=self.clock), TACTICS[tactic](Pace())
+        pauses = PauseWatch(MemoryPauses(), [box], clock=self.clock, auto_disabled=False)
         checks = Checks(
             schedule,
             store=self.store,
@@ -68,13 +71,19 @@ class Shop:
             limits=PollLimits(take_wait=0.0),
         )
 
+    def poll(self, span: timedelta) -> None:
+        """Lets so much time pass, the poller taking its turns."""
+        for _ in range(span // STEP):
+            self.poller.turn()
+            self.clock.advance(STEP)
+
     def deliver_within(self, limit: timedelta) -> timedelta:
         """How long it takes until nothing is pending; what is queued is delivered at once."""
-        started, step = self.clock.now(), timedelta(milliseconds=10)
+        started = self.clock.now()
         while self.clock.now() < started + limit and any(row.status == Status.PENDING for row in self.store.rows(BOX)):
             self.poller.turn()
             self._deliver()
-            self.clock.advance(step)
+            self.clock.advance(STEP)
         return self.clock.now() - started
 
     def _deliver(self) -> None:
@@ -108,3 +117,27 @@ def test_the_buckets_of_a_worker_that_died_are_polled_half_a_second_after_its_le
     shop.queue.push(BOX, [Job(bucket, 0, (bucket + 1,)) for bucket in BOX.buckets])
     assert shop.queue.take([BOX], wait=timedelta(0), ttl=LEASE, share=1) is not None
     assert shop.deliver_within(timedelta(seconds=90)) <= LEASE + timedelta(seconds=0.5)
+
+
+def test_buckets_with_much_work_do_not_keep_the_others_out_of_the_queue() -> None:
+    """They are handed back after each turn, to a queue that is so long that nothing is polled."""
+    shop, threads = Shop("default", make_box(bucket_size=400)), 4
+    busy, quiet = shop.box.buckets[:350], shop.box.buckets[350:]
+    served = set[int]()
+
+    def deliver(rounds: int) -> None:
+        for _ in range(rounds):
+            taken = [shop.queue.take([shop.box], wait=timedelta(0), ttl=LEASE, share=threads) for _ in range(threads)]
+            shop.poll(timedelta(seconds=1))
+            for hold in filter(None, taken):
+                served.update(hold.buckets)
+                shop.queue.hand_back(hold, [Job(bucket, 0, ANY_ID) for bucket in sorted(hold.buckets)])
+
+    for bucket in busy:
+        shop.store.insert(shop.box, event_key=bucket)
+    deliver(30)
+    assert served == set(busy)
+    for bucket in quiet:
+        shop.store.insert(shop.box, event_key=bucket)
+    deliver(60)
+    assert served == set(shop.box.buckets)
