@@ -82,6 +82,11 @@ def notices(settings: Settings) -> list[Problem]:
         if not box.transports:
             found.append(((*path, "transports"), "there are none: every item of this box will fail"))
         found += _limits_that_come_too_late((*path, "transports"), box, settings.processor.general_timeout)
+        if box.max_retries and box.retry_strategies and set(box.retry_strategies) <= retry.READING_KEYS:
+            message = (
+                "none of them pauses: retries follow each other at once; put exponential_backoff first, or say no_delay"
+            )
+            found.append(((*path, "retry_strategies"), message))
     for name, job_box in settings.job_items.items():
         if not job_box.tasks:
             found.append((("job_items", name, "tasks"), "there are none: no job can be created in this box"))

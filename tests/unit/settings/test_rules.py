@@ -150,6 +150,10 @@ def test_what_only_sentinel_has_is_to_be_written_into_the_url(folder: Folder) ->
     [
         ("{partition_size: 2, transports: {log: }}", "outbox_items.a_item.partition_size"),
         ("{strict_order: true, max_retries: 3, transports: {log: }}", "outbox_items.a_item.max_retries"),
+        (
+            "{max_retries: 3, retry_strategies: [compacted_log], transports: {log: }}",
+            "outbox_items.a_item.retry_strategies",
+        ),
         ("{}", "outbox_items.a_item.transports"),
         ("{transports: {http: {url: http://h, timeout: 180}}}", "outbox_items.a_item.transports.http.timeout"),
         (
@@ -161,6 +165,12 @@ def test_what_only_sentinel_has_is_to_be_written_into_the_url(folder: Folder) ->
 def test_what_is_probably_not_meant_is_a_notice_and_no_error(folder: Folder, box: str, path: str) -> None:
     settings = folder.settings(f"outbox_items: {{a_item: {box}}}")
     assert [(notice.file, notice.path) for notice in notices(settings)] == [("outbox.yml", path)]
+
+
+@pytest.mark.parametrize("pausing", ["exponential_backoff", "no_delay", "json.dumps"])
+def test_strategies_of_which_one_says_when_to_retry_are_no_notice(folder: Folder, pausing: str) -> None:
+    box = f"{{max_retries: 3, retry_strategies: [{pausing}, latest_available], transports: {{log: }}}}"
+    assert notices(folder.settings(f"outbox_items: {{a_item: {box}}}")) == []
 
 
 @pytest.mark.parametrize(
