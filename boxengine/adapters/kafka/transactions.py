@@ -24,6 +24,7 @@ from boxengine.adapters.kafka.messages import Message
 from boxengine.adapters.kafka.reasons import (
     CONSEQUENCES,
     REFUSED_TOGETHER,
+    TOPIC_FAULTS,
     UNANSWERED,
     Answer,
     answer,
@@ -163,9 +164,11 @@ class Slot:
         # librdkafka requires that all reports are served before it commits; on an unshared producer, a flush does that.
         producer.flush(max(0.0, deadline - time.monotonic()))
         receipts.give_up(self._client.make_error("_MSG_TIMED_OUT", "no delivery report"))
-        lost = [receipts.errors[index] for index in sorted(accepted & receipts.errors.keys())]
-        if lost:
-            raise self._client.exception(min(lost, key=lambda error: error.name() in CONSEQUENCES))
+        lost = (receipts.errors[index] for index in sorted(accepted & receipts.errors.keys()))
+        cause = next((error for error in lost if error.name() not in CONSEQUENCES), None)
+        # If the messages were only taken back, the commit is refused with the cause.
+        if cause is not None:
+            raise self._client.exception(cause)
 
     def _roll_back(self, raised: BaseException) -> Any:
         """Ends the transaction without a commit; returns the ``KafkaError`` that says why."""
@@ -252,6 +255,8 @@ class TransactionalProducers:
         spoilers = {
             index: error.name() for index, error in ending.errors.items() if is_items_fault(error, messages[index])
         }
+        if ending.aborted is not None and ending.aborted.name() in TOPIC_FAULTS and not spoilers:
+            return self._by_topic(ending, slot, messages)
         if ending.aborted is None or not spoilers or len(messages) == 1:
             return results
         suspects = {index for index, name in spoilers.items() if name in REFUSED_TOGETHER}
@@ -265,6 +270,24 @@ class TransactionalProducers:
             rest = [messages[index] for index in group]
             again = slot.commit(rest)
             sent = self._results(again, slot, rest)
+            for index, result in zip(group, sent, strict=True):
+                results[index] = result
+            if first_outage(sent) is not None:
+                break
+        return results
+
+    def _by_topic(self, ending: Ending, slot: Slot, messages: Sequence[Message]) -> list[Answer]:
+        """Each topic's messages in a transaction of their own, after the broker has refused a topic and not said which."""
+        places: dict[str, list[int]] = {}
+        for index, message in enumerate(messages):
+            places.setdefault(message.topic, []).append(index)
+        if len(places) == 1:
+            return [
+                answer(ending.aborted, each, timeout=self._timeout, last_error=slot.last_error) for each in messages
+            ]
+        results: list[Answer] = [self._put_off(ending, slot)] * len(messages)
+        for group in places.values():
+            sent = self._send(slot, [messages[index] for index in group])
             for index, result in zip(group, sent, strict=True):
                 results[index] = result
             if first_outage(sent) is not None:

@@ -62,11 +62,13 @@ class GuardedKafka:
                 ("open", {}),
                 ("small", {"max.message.bytes": SMALL}),
                 ("closed", {}),
+                ("readable", {}),
             )
         ]
         for made in self.admin.create_topics(topics).values():
             made.result(timeout=30)
         self.allow(ResourceType.TOPIC, "open")
+        self.allow(ResourceType.TOPIC, "readable", AclOperation.READ, AclOperation.DESCRIBE)
 
     def allow(self, kind: Any, name: str, *operations: Any) -> None:
         """Lets the user `shop` do this there, or else write; what nobody is named for is forbidden to all."""
@@ -341,3 +343,19 @@ def test_a_topic_that_a_consumer_may_not_read_is_told_of_until_it_may(
     guarded.allow(ResourceType.TOPIC, topic, AclOperation.READ)
     eventually(lambda: reader.turn() == "x")
     eventually(lambda: reader.was_told(None))
+
+
+@TRANSACTIONAL
+def test_a_topic_that_one_may_only_read_fails_its_own_items_and_names_the_acls(
+    make: Make, guarded: GuardedKafka, options: dict[str, Any]
+) -> None:
+    if options:
+        guarded.allow(ResourceType.TRANSACTIONAL_ID, "refused-0-0")
+    transport = make(
+        "{options.topic}", bootstrap_servers=guarded.secured, config=guarded.credentials("right"), **options
+    )
+    items = [make_item(n, options={"topic": "readable" if n == 2 else "open"}) for n in (1, 2, 3)]
+    first, second, third = transport.call_batch(items)
+    assert first is third is None
+    assert isinstance(second, Failure)
+    assert "topic readable: not authorised: see the principal's ACLs for this topic" in second.reason

@@ -389,6 +389,30 @@ def test_a_spoilt_transaction_is_repeated_without_the_message_that_spoilt_it(
     assert kafka.produced[3:] == ["key-1", "key-3"]
 
 
+def test_where_a_transaction_is_refused_for_one_of_its_topics_each_topic_gets_one_of_its_own(
+    make_transactional: Make, kafka: FakeKafka
+) -> None:
+    """A principal that may see a topic and not write to it: librdkafka takes all messages back, and says why at the commit."""
+    kafka.once |= dict.fromkeys(("key-1", "key-2", "key-3"), error("_PURGE_QUEUE"))
+    kafka.failing_steps["commit"] = deque([error("TOPIC_AUTHORIZATION_FAILED"), error("TOPIC_AUTHORIZATION_FAILED")])
+    items = [*THREE, make_item(4, event_key="key-2")]
+    first, *others = make_transactional(topic=MANY_TOPICS).call_batch(items)
+    assert isinstance(first, Failure)
+    assert "kafka: topic orders.key-1: not authorised" in first.reason
+    assert others == [None] * 3
+    assert kafka.produced[4:] == ["key-1", "key-2", "key-2", "key-3"]
+
+
+def test_where_a_transaction_is_refused_for_the_only_topic_the_items_wait_and_it_is_named(
+    make_transactional: Make, kafka: FakeKafka
+) -> None:
+    kafka.once |= dict.fromkeys(("key-1", "key-2", "key-3"), error("_PURGE_QUEUE"))
+    kafka.failing_steps["commit"] = deque([error("TOPIC_AUTHORIZATION_FAILED")])
+    results = make_transactional().call_batch(THREE)
+    assert all(isinstance(result, Unavailable) for result in results)
+    assert all("kafka: topic orders: not authorised" in str(result) for result in results)
+
+
 def test_a_transaction_that_cannot_commit_leaves_all_its_items_pending_with_the_reason(
     make_transactional: Make, kafka: FakeKafka
 ) -> None:
