@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import traceback
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 import boxengine.engine
 from boxengine.adapters.memory.claims import MemoryClaim
 from boxengine.domain.item import Item
+from boxengine.engine.attempt import error_log
 from boxengine.engine.delivering.pipeline import Middlewares, TransportSpec
 from boxengine.engine.delivering.sending import Sending
 from boxengine.engine.delivering.sent import Sent
@@ -75,3 +78,25 @@ def test_a_batch_is_gone_once_it_is_done_and_leaves_the_collector_nothing(
         gc.enable()
     assert report.claimed == FEW
     assert kept == []
+
+
+def test_what_an_endless_recursion_raised_costs_no_more_to_write_down_than_any_other_error() -> None:
+    """Of its thousand frames, the log of the attempt shows thirty."""
+
+    def there(depth: int) -> None:
+        back(depth - 1)
+
+    def back(depth: int) -> None:
+        if depth < 0:
+            raise ValueError("deep enough")
+        there(depth - 1)
+
+    def instructions_at(depth: int) -> int:
+        with pytest.raises(ValueError, match="deep") as raised:
+            there(depth)
+        with Meter(Path(traceback.__file__)) as meter:
+            error_log(raised.value, where="receiver", now=datetime.now(UTC))
+        return meter.instructions
+
+    instructions_at(50)  # the lines of this file are read
+    assert instructions_at(500) <= 3 * instructions_at(50)  # which frames those are is found by going through all
