@@ -8,7 +8,11 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
+from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from boxengine import OutboxItem
+from boxengine.adapters.sql.creating.insert import SqlRows
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.log.foreign import reposition
 from boxengine.adapters.sql.looking.census import SqlCensus
@@ -237,6 +241,29 @@ def test_db_check_tells_of_a_publication_that_keeps_retention_from_the_log_and_i
     bench.run(told.remedy.removeprefix("As its owner: ").rstrip("."))
     assert checks.check(bench.engine, [bench.box]) == []
     assert delete() == 1
+
+
+def test_db_check_tells_of_a_column_that_a_migration_gave_to_the_table_alone_and_its_remedy_helps(bench: Bench) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class OrderItem(OutboxItem, Base):
+        __tablename__ = "order_items"
+        tenant: Mapped[str] = mapped_column(server_default="acme")
+
+    assert checks.check(bench.engine, [bench.box], [OrderItem]) == []
+    bench.run("ALTER TABLE order_items ADD tenant text NOT NULL DEFAULT 'acme'")
+    (told,) = checks.check(bench.engine, [bench.box], [OrderItem])
+    assert "order_items_log lacks tenant, which the model has: an item that sets it cannot be created" in told.message
+    item = {"event_key": "k", "bucket": 0, "payload": b"", "tenant": "umbrella"}
+    rows = SqlRows(bench.box, OrderItem)
+    with pytest.raises(ProgrammingError, match="tenant"), bench.engine.begin() as connection:
+        rows.insert(connection, [item])
+    bench.run(told.remedy.removeprefix("As its owner: ").rstrip("."))
+    assert checks.check(bench.engine, [bench.box], [OrderItem]) == []
+    with bench.engine.begin() as connection:
+        (created,) = rows.insert(connection, [item]).ids
+    assert bench.ask("SELECT id, tenant FROM order_items_log") == [(created, "umbrella")]
 
 
 @pytest.fixture

@@ -9,8 +9,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.orm import DeclarativeBase, Mapped
 
+from boxengine import OutboxItem
 from boxengine.adapters.memory.leases import MemoryLeases
+from boxengine.adapters.sql.creating.insert import SqlRows
 from boxengine.adapters.sql.log import moving
 from boxengine.adapters.sql.log.foreign import reposition
 from boxengine.adapters.sql.making import checks, schema, sizes
@@ -260,3 +263,28 @@ def test_a_pass_of_retention_tells_of_a_subscription_that_holds_it_back(log: Sha
     retention.turn()
     assert [(each.box.name, each.age.days) for each in told] == [("order_item.search", 9)]
     assert log.in_log() == [item]
+
+
+def test_a_column_that_the_model_gets_goes_to_the_side_tables_of_all_subscriptions_before_the_log(
+    log: SharedLog,
+) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class OrderItem(OutboxItem, Base):
+        __tablename__ = "order_items"
+        tenant: Mapped[str | None]
+
+    readers = list(log.readers.values())
+    log.run("ALTER TABLE order_items ADD tenant varchar")
+    (told,) = checks.check(log.engine, readers, [OrderItem])
+    tables = ("order_items_billing", "order_items_search", "order_items_log")
+    places = [told.remedy.index(f"{name} ADD COLUMN") for name in tables]
+    assert places == sorted(places)
+    log.run(told.remedy.removeprefix("As its owner: ").rstrip("."))
+    assert checks.check(log.engine, readers, [OrderItem]) == []
+    with log.engine.begin() as connection:
+        item = {"event_key": "k", "bucket": 0, "payload": b"", "tenant": "acme"}
+        (created,) = SqlRows(log.box, OrderItem).insert(connection, [item]).ids
+    assert log.read("billing", fail=(int(created),)) == [created]
+    assert log.ask("SELECT id, tenant FROM order_items_billing") == [(created, "acme")]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sqlalchemy import TIMESTAMP, Connection, Engine, Inspector, Table, inspect, text
+from sqlalchemy.schema import CreateColumn
 
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.log import tables as logs
@@ -15,7 +16,7 @@ from boxengine.adapters.sql.log.partitions import partitions_of
 from boxengine.adapters.sql.making.planning import LOCKED, engine_without_transactions, no_answer
 from boxengine.adapters.sql.making.schema import known_indexes, tables
 from boxengine.adapters.sql.shape.index_names import index_name, index_names
-from boxengine.adapters.sql.shape.tables import BoxTable, counters_of, reflect, unfinished_indexes
+from boxengine.adapters.sql.shape.tables import BoxTable, counters_of, quoted, reflect, unfinished_indexes
 from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.domain.jobs import JobBox
 from boxengine.domain.words import plural
@@ -95,7 +96,7 @@ def _check_box(connection: Connection, present: Inspector, table: Table, box: Bo
     yield from _check_ids(connection, found)
     if box.storage is Storage.LOG:
         # That the items are in the other storage is said once.
-        yield from (each for each in _check_log(connection, found) if each not in contradictions)
+        yield from (each for each in _check_log(connection, found, table) if each not in contradictions)
     if box.sequence and not found.numbered:
         lack = "column seq" if not found.has("seq") else f"table {counters_of(table.name)} beside it"
         message = f"table {box.table} has no {lack}, which its sequence needs: no item can be created; db create"
@@ -202,7 +203,7 @@ def _mismatch(box: Box, error: SchemaMismatch, remedy: str) -> Finding:
     return Finding(box.name, "error", str(error).removeprefix(f"box {box.name}: "), remedy)
 
 
-def _check_log(connection: Connection, found: BoxTable) -> list[Finding]:
+def _check_log(connection: Connection, found: BoxTable, table: Table) -> list[Finding]:
     box = found.box
     try:
         log = logs.reflect_log(connection, found)
@@ -224,6 +225,7 @@ def _check_log(connection: Connection, found: BoxTable) -> list[Finding]:
         *([Finding(box.name, "error", told)] if absent else []),
         *([Finding(box.name, "error", twice, _ONE_KEPT)] if doubled else []),
         *_check_indexes_of_log(connection, box, log),
+        *_check_own_columns(connection, found, log, table),
         *_check_constraints(connection, found, log),
         *_check_references(connection, found),
         *_check_publications(connection, box, log),
@@ -236,6 +238,28 @@ def _check_indexes_of_log(connection: Connection, box: Box, log: logs.LogTable) 
     names = {index_name(kind, name, of) for kind, of in _INDEXES_OF_A_LOG}
     if not _is_told_of_another(box):
         yield from _unfinished(connection, box, log.log, names)
+
+
+def _check_own_columns(connection: Connection, side: BoxTable, log: logs.LogTable, table: Table) -> Iterator[Finding]:
+    """Migrations give a column of the model's to its table, and know nothing of the tables beside it."""
+    box = side.box
+    wanted = [each for each in table.columns if each.computed is None and logs.is_logged(each.name, box.type)]
+    lacking = [each for each in wanted if quoted(connection.dialect, each.name) not in log.shared]
+    if box.subscription is None:
+        lacking = [each for each in lacking if side.has(each.name)]  # before its migration, nothing is wrong yet
+    if lacking and not _is_told_of_another(box):
+        names = ", ".join(each.name for each in lacking)
+        columns = ", ".join(
+            f"ADD COLUMN IF NOT EXISTS {CreateColumn(each).compile(dialect=connection.dialect)}" for each in lacking
+        )
+        # The log comes last: what a side table cannot take would stop its deliveries.
+        tables = [*map(log.readers.side, box.subscriptions), log.log]
+        yield Finding(
+            box.name,
+            "error",
+            f"{logs.names_in(box)[0]} lacks {names}, which the model has: an item that sets it cannot be created",
+            remedy=f"As its owner: {'; '.join(f'ALTER TABLE {each} {columns}' for each in tables)}.",
+        )
 
 
 def _check_constraints(connection: Connection, side: BoxTable, log: logs.LogTable) -> Iterator[Finding]:
