@@ -6,7 +6,9 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
+from unittest.mock import AsyncMock
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.rows import Row
@@ -34,6 +36,7 @@ from boxengine.testing.draining import (
     next_due,
 )
 from boxengine.testing.emitted import Emitted
+from boxengine.testing.sessions import is_mock
 
 
 class TestedBoxes(Boxes):
@@ -88,8 +91,9 @@ class TestedBoxes(Boxes):
             raise TypeError(f"use_transport takes an instance: {transport.__name__}(...)")
         if not (callable(transport) or hasattr(transport, "call_batch")):
             raise TypeError(f"use_transport takes an object that is called as (item, payload), not {transport!r:.80}")
+        called = _called(transport) if is_mock(transport) else transport
         for box in self._readers(model):
-            self._transports[box] = (TransportSpec(name=name, build=lambda: transport),)
+            self._transports[box] = (TransportSpec(name=name, build=lambda: called),)
             self._close(box)
 
     def drain(
@@ -200,3 +204,16 @@ class TestedBoxes(Boxes):
     @abstractmethod
     def _items(self, box: Box) -> Sequence[Item]:
         """The same rows as items."""
+
+
+def _called(mock: Any) -> Any:
+    """A mock as a transport: it has every attribute, and would pass for one of batches. Only one that was told to be one is."""
+    if "call_batch" in dir(mock):
+        return mock
+    if not isinstance(mock, AsyncMock):
+        return partial(mock)
+
+    async def call(item: Item, payload: Any) -> Any:
+        return await mock(item, payload)
+
+    return call

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from math import nan
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock, MagicMock, Mock, create_autospec
+from unittest.mock import ANY, AsyncMock, MagicMock, Mock, create_autospec
 from uuid import UUID
 
 import pytest
@@ -324,6 +324,26 @@ def test_a_drain_raises_what_the_transport_raised_and_names_the_item(boxes: Memo
     with pytest.raises(ConnectionError, match="the line is cut") as raised:
         boxes.drain()
     assert "event_key='7'" in "".join(raised.value.__notes__)
+
+
+@pytest.mark.parametrize("transport", [Mock(), MagicMock(), AsyncMock()])
+def test_a_mock_takes_the_place_of_a_transport(boxes: MemoryBoxes, transport: Any) -> None:
+    boxes.use_transport(OrderOutboxItem, transport)
+    place_order(None, 1, "a bicycle")
+    assert len(boxes.drain().delivered) == 1
+    transport.assert_called_once_with(ANY, b'{"what": "a bicycle"}')
+    transport.side_effect = ConnectionError("the line is cut")
+    place_order(None, 2, "a tandem")
+    with pytest.raises(ConnectionError, match="the line is cut"):
+        boxes.drain()
+
+
+def test_a_mock_of_a_transport_of_batches_gets_batches(boxes: MemoryBoxes) -> None:
+    transport = Mock(spec=["call_batch"])
+    transport.call_batch.side_effect = lambda items: [None] * len(items)
+    boxes.use_transport(OrderOutboxItem, transport)
+    place_order(None, 1, "a bicycle")
+    assert len(boxes.drain().delivered) == 1
 
 
 def test_a_drain_raises_for_a_failure_that_was_returned(boxes: MemoryBoxes) -> None:
