@@ -288,10 +288,11 @@ class MySqlStatements:
 
     def oldest(self, cursor: Cursor, statuses: Sequence[int]) -> datetime | None:
         finished = self._finished(statuses, condition=f"AND {is_within_reach('created_at')}")
-        first = 1 if set(statuses) == {Status.DELIVERED} else FIRST_GIVEN_UP
-        since = f"SELECT {self._texts.kept_since(statuses)} AS since FROM {finished} LIMIT {first}"
+        since, first = self._texts.kept_since(statuses), 1 if set(statuses) == {Status.DELIVERED} else FIRST_GIVEN_UP
         cursor.execute(
-            f"SELECT MIN(first.since) FROM ({since}) AS first WHERE {is_within_reach('first.since')}", list(statuses)
+            f"SELECT MIN(first.since) FROM (SELECT {since} AS since FROM {finished} LIMIT {first}) AS first "
+            f"WHERE {is_within_reach('first.since')}",
+            list(statuses),
         )
         return _moment_of(cursor.fetchone())
 

@@ -298,10 +298,10 @@ class PostgresStatements:
 
     def oldest(self, cursor: Cursor, statuses: Sequence[int]) -> datetime | None:
         finished = self._finished(statuses, condition=f"AND {is_within_reach('created_at')}")
-        first = 1 if set(statuses) == {Status.DELIVERED} else FIRST_GIVEN_UP
+        since, first = self._texts.kept_since(statuses), 1 if set(statuses) == {Status.DELIVERED} else FIRST_GIVEN_UP
         cursor.execute(
             f"SELECT min(first.since) FILTER (WHERE {is_within_reach('first.since')}) "
-            f"FROM (SELECT {self._texts.kept_since(statuses)} AS since FROM {finished} LIMIT {first}) AS first",
+            f"FROM (SELECT {since} AS since FROM {finished} LIMIT {first}) AS first",
             (),
         )
         return _moment_of(cursor.fetchone())
