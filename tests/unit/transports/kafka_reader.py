@@ -6,6 +6,8 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
+from tests.eventually import eventually
+
 
 def read_all(bootstrap: str, topic: str, *, isolation: str = "read_committed") -> list[Any]:
     """Every message of the topic that a consumer of that isolation sees, partition by partition."""
@@ -20,7 +22,8 @@ def read_all(bootstrap: str, topic: str, *, isolation: str = "read_committed") -
         }
     )
     with closing(consumer):
-        partitions = list(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
+        # A broker that is busy may know of the topic before it knows of its partitions.
+        partitions = eventually(lambda: list(consumer.list_topics(topic, timeout=20).topics[topic].partitions))
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
         return list(_until_the_end(consumer, open_ends=set(partitions)))
 
