@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sqlalchemy import String
+from sqlalchemy import Delete, Engine, String, Update
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from boxengine import Failure, InboxItem, Item, Job, JobItem, OutboxItem, SequencedItem, create_outbox_item
@@ -87,3 +87,14 @@ def place_order(session: Any, number: int, what: str) -> None:
     create_outbox_item(
         session, OrderOutboxItem, event_key=number, event_name="order_placed", payload=json.dumps({"what": what})
     )
+
+
+class RoutingSession(Session):
+    """Writes to the leader and reads from a follower, as SQLAlchemy's documentation has it."""
+
+    def __init__(self, leader: Engine, follower: Engine) -> None:
+        super().__init__()
+        self._leader, self._follower = leader, follower
+
+    def get_bind(self, mapper: Any = None, *, clause: Any = None, **_options: Any) -> Any:
+        return self._leader if self._flushing or isinstance(clause, Update | Delete) else self._follower

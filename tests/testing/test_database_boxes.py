@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Delete, Engine, MetaData, Update, func, select, text
+from sqlalchemy import Engine, MetaData, func, select, text
 from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
@@ -25,6 +25,7 @@ from tests.testing.shop import (
     OrderOutboxItem,
     PaymentInboxItem,
     ReportJob,
+    RoutingSession,
     TicketOutboxItem,
     place_order,
 )
@@ -54,17 +55,6 @@ def test_a_drain_sees_what_the_open_transaction_wrote_and_goes_with_it(
         whole.rollback()
     with Session(engine) as later:
         assert later.scalars(select(OrderOutboxItem.id)).all() == []
-
-
-class RoutingSession(Session):
-    """Writes to the leader and reads from a follower, as SQLAlchemy's documentation has it."""
-
-    def __init__(self, leader: Engine, follower: Engine) -> None:
-        super().__init__()
-        self._leader, self._follower = leader, follower
-
-    def get_bind(self, mapper: Any = None, *, clause: Any = None, **_options: Any) -> Any:
-        return self._leader if self._flushing or isinstance(clause, Update | Delete) else self._follower
 
 
 class BoundByModel(Session):

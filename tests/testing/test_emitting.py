@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Delete, Engine, ForeignKey, Update, create_engine, true, update
+from sqlalchemy import Engine, ForeignKey, create_engine, true, update
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
@@ -20,7 +20,7 @@ from boxengine.integrations.emissions import asked
 from boxengine.integrations.sqlalchemy import Change, MapperEmission, emit, emits
 from boxengine.testing import DatabaseBoxes, MemoryBoxes
 from tests.testing.shop import Base as ShopBase
-from tests.testing.shop import OrderOutboxItem
+from tests.testing.shop import OrderOutboxItem, RoutingSession
 
 
 class Base(DeclarativeBase):
@@ -277,17 +277,6 @@ def test_rows_of_a_real_database_commit_with_the_change(
         session.commit()
     assert [json.loads(item.payload)["total"] for item in boxes.emitted(OrderOutboxItem)] == [0, 1, 2]
     engine.dispose()
-
-
-class RoutingSession(Session):
-    """Reads from a replica."""
-
-    def __init__(self, leader: Engine, follower: Engine) -> None:
-        super().__init__()
-        self._leader, self._follower = leader, follower
-
-    def get_bind(self, mapper: Any = None, *, clause: Any = None, **_options: Any) -> Any:
-        return self._leader if self._flushing or isinstance(clause, Update | Delete) else self._follower
 
 
 def test_emit_writes_where_a_session_that_reads_from_a_replica_writes(
