@@ -213,19 +213,20 @@ def test_of_six_boxes_that_share_a_producer_one_oversized_message_fails_and_no_o
 
 
 @TRANSACTIONAL
+@pytest.mark.parametrize("topic", ["closed", "readable"])
 def test_a_topic_that_one_may_not_write_to_fails_its_own_items_and_names_the_acls(
-    make: Make, guarded: GuardedKafka, options: dict[str, Any]
+    make: Make, guarded: GuardedKafka, options: dict[str, Any], topic: str
 ) -> None:
     if options:
         guarded.allow(ResourceType.TRANSACTIONAL_ID, "refused-0-0")
     transport = make(
         "{options.topic}", bootstrap_servers=guarded.secured, config=guarded.credentials("right"), **options
     )
-    items = [make_item(n, options={"topic": "closed" if n == 2 else "open"}) for n in (1, 2, 3)]
+    items = [make_item(n, options={"topic": topic if n == 2 else "open"}) for n in (1, 2, 3)]
     first, second, third = transport.call_batch(items)
     assert first is third is None
     assert isinstance(second, Failure)
-    assert "not authorised: see the principal's ACLs for this topic" in second.reason
+    assert f"topic {topic}: not authorised: see the principal's ACLs for this topic" in second.reason
 
 
 def test_a_transactional_id_that_one_may_not_use_leaves_the_items_pending_and_says_so(
@@ -343,19 +344,3 @@ def test_a_topic_that_a_consumer_may_not_read_is_told_of_until_it_may(
     guarded.allow(ResourceType.TOPIC, topic, AclOperation.READ)
     eventually(lambda: reader.turn() == "x")
     eventually(lambda: reader.was_told(None))
-
-
-@TRANSACTIONAL
-def test_a_topic_that_one_may_only_read_fails_its_own_items_and_names_the_acls(
-    make: Make, guarded: GuardedKafka, options: dict[str, Any]
-) -> None:
-    if options:
-        guarded.allow(ResourceType.TRANSACTIONAL_ID, "refused-0-0")
-    transport = make(
-        "{options.topic}", bootstrap_servers=guarded.secured, config=guarded.credentials("right"), **options
-    )
-    items = [make_item(n, options={"topic": "readable" if n == 2 else "open"}) for n in (1, 2, 3)]
-    first, second, third = transport.call_batch(items)
-    assert first is third is None
-    assert isinstance(second, Failure)
-    assert "topic readable: not authorised: see the principal's ACLs for this topic" in second.reason
