@@ -1,4 +1,4 @@
-"""Two thousand short histories of long jobs keep every promise, and deliberate bugs break them."""
+"""A thousand short histories of long jobs keep every promise, and deliberate bugs break them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.simulation.jobs.coroutines import SimulatedVisit
 from tests.simulation.jobs.world import World
 from tests.simulation.mutation import Surgery
 
-HISTORIES = 2_000
+HISTORIES = 1_000
 CHUNK = 250
 SEEDS = 400
 
