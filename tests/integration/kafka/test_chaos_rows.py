@@ -31,7 +31,7 @@ def servers() -> Iterator[Servers]:
 
 
 @pytest.mark.xdist_group("chaos-kafka")  # they share their servers
-@pytest.mark.parametrize("name", ["normal", "broker-sigkill", "consumer-sigkill", "dead-letter-topic-down"])
+@pytest.mark.parametrize("name", ["broker-sigkill", "consumer-sigkill", "dead-letter-topic-down"])
 def test_a_small_row_holds(name: str, servers: Servers, tmp_path: Path) -> None:
     row = play(name, servers, tmp_path / name, SMALL)
     assert row.broken == ()
