@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from time import strftime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -112,8 +113,10 @@ def _watch(look: _Look, wait: Callable[[float], bool], interval: float, *, as_js
     with Live(console=output(), auto_refresh=False) as live:
         while True:
             shown = Text(view(look.rows(), width=width()))
+            # A silent server holds the next look up for half a minute: its time tells an old view from a new one.
+            head = [Text(strftime("as of %H:%M:%S"), "dim"), *(Text(problem, "red") for problem in look.problems)]
             # On top, because a screen that is too low for all boxes shows only the beginning.
-            live.update(Group(*(Text(problem, "red") for problem in look.problems), shown), refresh=True)
+            live.update(Group(*head, shown), refresh=True)
             if wait(interval):
                 return
 

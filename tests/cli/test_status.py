@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -284,6 +285,9 @@ def test_watch_shows_what_is_wrong_on_a_screen_that_is_too_low_for_all_boxes(mon
         return True
 
     status._watch(Out(None, None, None), wait, 0, as_json=False)
+    assert re.search(r"as of \d\d:\d\d:\d\d", seen[0]), (
+        "nobody takes an old view for a new one while a server is silent"
+    )
     assert "Redis does not answer" in seen[0]
     assert "box_49_outbox_item" not in seen[0]
 
