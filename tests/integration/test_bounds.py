@@ -11,54 +11,25 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql.connecting.engine import connect
-from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.looking.items import SqlItems
-from boxengine.adapters.sql.making import schema
 from boxengine.adapters.sql.waking.listen import PostgresWakeups
-from boxengine.domain.bounds import Pace
-from boxengine.domain.box import Box, BoxType, StrictOrder
+from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import ItemFilter, Signal
-
-ALWAYS = Pace(items=1, slow=0.0, parts=1, shortest=0.0, share=0.0)
-"""Bounds are used whatever the walk takes, and every move is followed by a look from the start."""
-NEVER_FROM_START = Pace(items=1, slow=0.0, shortest=1e9)
-"""Without the looks from the start that would make up for a bound that is too high."""
-TABLE = "order_items"
+from tests.integration.bounds_scene import ALWAYS, NEVER_FROM_START, TABLE, BoundsScene, make_box
 
 
-def make_box(strict_order: StrictOrder = StrictOrder.NONE) -> Box:
-    return Box(name="order_item", type=BoxType.OUTBOX, table=TABLE, bucket_size=2, strict_order=strict_order)
-
-
-class Scene:
-    """One box's table, applications that write to it, and workers."""
-
-    def __init__(self, url: str, box: Box) -> None:
-        self.box = box
-        self._url = url
-        self.dsn = url.replace("+psycopg", "")
-        self._opened: list[Any] = []
-        self.store = self.worker(NEVER_FROM_START)
-        schema.create(self.store.engine, [box])
-        self.direct = self.connection(autocommit=True)
-
-    def worker(self, pace: Pace) -> SqlStore:
-        store = SqlStore(connect(self._url, connections=3), pace=pace)
-        self._opened.append(store)
-        return store
+class Scene(BoundsScene):
+    @property
+    def dsn(self) -> str:
+        return self.address.set(drivername="postgresql").render_as_string(hide_password=False)
 
     def connection(self, *, autocommit: bool = False) -> psycopg.Connection[Any]:
         connection = psycopg.connect(self.dsn, autocommit=autocommit)
         self._opened.append(connection)
         return connection
-
-    def close(self) -> None:
-        for each in reversed(self._opened):
-            each.close()
 
     def insert(self, on: psycopg.Connection[Any] | None = None, *, bucket: int = 0, **columns: Any) -> int:
         values = {"event_key": "k", "bucket": bucket, "payload": b"x", **columns}
@@ -67,29 +38,6 @@ class Scene:
         row = (on or self.direct).execute(statement.encode(), list(values.values())).fetchone()
         assert row is not None
         return int(row[0])
-
-    def deliver(self, store: SqlStore | None = None) -> list[int]:
-        """All that a claim finds; their ids."""
-        with (store or self.store).plain_claims(self.box).open({0: None, 1: None}, 100) as claim:
-            ids = [item.id for item in claim.items]
-            if ids:
-                claim.commit(Settlement(delivered=ids))
-        return ids
-
-    def advance(self, store: SqlStore | None = None) -> set[int]:
-        """Until what could be adopted is: the walk is timed, an id is proposed, and the bounds move up to it."""
-        return {bucket for _ in range(4) for bucket in (store or self.store).advance(self.box)}
-
-    def bounds(self, store: SqlStore | None = None) -> list[int]:
-        found = (store or self.store)._bounds.of(self.box)
-        return [found.after(bucket) for bucket in self.box.buckets]
-
-    def deliver_and_advance(self, count: int = 3) -> int:
-        """Returns the last id, behind which the bounds now stand."""
-        last = max(self.insert(bucket=n % 2, event_key="other") for n in range(count))
-        assert last in self.deliver()
-        self.advance()
-        return last
 
 
 @pytest.fixture

@@ -15,49 +15,23 @@ import pytest
 import sqlalchemy as sa
 
 from boxengine.adapters.sql.checking.checkup import SqlCheckup
-from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.delivering.bounding_mysql import MySqlSight
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.dialects.branch import NEAR
-from boxengine.adapters.sql.making import schema
-from boxengine.domain.bounds import RENAMED, Pace
-from boxengine.domain.box import Box, BoxType, StrictOrder
+from boxengine.domain.bounds import RENAMED
+from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
 from boxengine.errors import StoreUnavailable
 from tests.eventually import eventually
+from tests.integration.bounds_scene import ALWAYS, NEVER_FROM_START, TABLE, BoundsScene, make_box
 from tests.servers.mariadb import MariaDBServer
 
-ALWAYS = Pace(items=1, slow=0.0, parts=1, shortest=0.0, share=0.0)
-"""Bounds are used whatever the walk takes, and every move is followed by a look from the start."""
-NEVER_FROM_START = Pace(items=1, slow=0.0, shortest=1e9)
-"""Without the looks from the start that would make up for a bound that is too high."""
-TABLE = "order_items"
 GATE = "SELECT GET_LOCK(CONCAT(DATABASE(), '.gate'), 60)"
 """Waits while ``Scene.gate`` is closed."""
 
 
-def make_box(strict_order: StrictOrder = StrictOrder.NONE) -> Box:
-    return Box(name="order_item", type=BoxType.OUTBOX, table=TABLE, bucket_size=2, strict_order=strict_order)
-
-
-class Scene:
-    """One box's table, applications that write to it, and workers."""
-
-    def __init__(self, url: str, box: Box) -> None:
-        self.box = box
-        self.address = sa.make_url(url)
-        self._opened: list[Any] = []
-        self.store = self.worker(NEVER_FROM_START)
-        schema.create(self.store.engine, [box])
-        self.direct = self.connection(autocommit=True)
-
-    def worker(self, pace: Pace, *, user: str | None = None) -> SqlStore:
-        address = self.address if user is None else self.address.set(username=user)
-        store = SqlStore(connect(address.render_as_string(hide_password=False), connections=3), pace=pace)
-        self._opened.append(store)
-        return store
-
+class Scene(BoundsScene):
     def connection(self, *, autocommit: bool = False, user: str | None = None) -> pymysql.Connection[Any]:
         connection = pymysql.connect(
             host=self.address.host or "",
@@ -71,9 +45,8 @@ class Scene:
         return connection
 
     def close(self) -> None:
-        for each in reversed(self._opened):
-            if not (isinstance(each, pymysql.Connection) and not each.open):
-                each.close()
+        self._opened = [each for each in self._opened if not isinstance(each, pymysql.Connection) or each.open]
+        super().close()
 
     def run(self, statement: str, *values: Any, on: pymysql.Connection[Any] | None = None) -> list[Any]:
         with (on or self.direct).cursor() as cursor:
@@ -107,29 +80,6 @@ class Scene:
             self.run("DO RELEASE_ALL_LOCKS()")
             player.join(timeout=60)
             assert not player.is_alive()
-
-    def deliver(self, store: SqlStore | None = None) -> list[int]:
-        """All that a claim finds; their ids."""
-        with (store or self.store).plain_claims(self.box).open({0: None, 1: None}, 100) as claim:
-            ids = [item.id for item in claim.items]
-            if ids:
-                claim.commit(Settlement(delivered=ids))
-        return ids
-
-    def advance(self, store: SqlStore | None = None) -> set[int]:
-        """Until what could be adopted is: the walk is timed, an id is proposed, and the bounds move up to it."""
-        return {bucket for _ in range(4) for bucket in (store or self.store).advance(self.box)}
-
-    def bounds(self, store: SqlStore | None = None) -> list[int]:
-        found = (store or self.store)._bounds.of(self.box)
-        return [found.after(bucket) for bucket in self.box.buckets]
-
-    def deliver_and_advance(self, count: int = 3) -> int:
-        """Returns the last id, behind which the bounds now stand."""
-        last = max(self.insert(bucket=n % 2, event_key="other") for n in range(count))
-        assert last in self.deliver()
-        self.advance()
-        return last
 
     def sight(self) -> MySqlSight:
         found = MySqlSight.of(self.store.table(self.box), self.store._bounds._opened)
