@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 
+from boxengine.adapters.forked import end_forked_by_sigterm
+
 IMPATIENT = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 """Each of these stops the process; a second one ends it at once."""
 STOPPING = (*IMPATIENT, signal.SIGHUP)
@@ -76,6 +78,7 @@ def stop_request(
 
     for number in _heeded(STOPPING):
         signal.signal(number, handle)
+    end_forked_by_sigterm(handle)
     return request
 
 

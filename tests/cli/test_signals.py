@@ -160,6 +160,24 @@ print("stopping in good order")
     assert done.stdout == "stopping in good order\n"
 
 
+def test_a_process_that_a_handler_forks_ends_by_sigterm() -> None:
+    """``multiprocessing`` ends those of a pool with it, and waits for them."""
+    program = """
+import os, signal
+from boxengine.cli.signals import stop_request
+request = stop_request()
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    while True:
+        signal.pause()
+os.kill(child, signal.SIGTERM)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+assert not request.is_set
+"""
+    subprocess.run([sys.executable, "-c", program], timeout=60, check=True)
+
+
 def test_a_signal_that_another_thread_receives_is_heeded_too() -> None:
     """The kernel may choose any thread. It wakes that thread only, but Python runs the handler in the main thread."""
     program = """

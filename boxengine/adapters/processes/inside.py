@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, NoReturn
 
+from boxengine.adapters.forked import end_forked_by_sigterm
 from boxengine.domain.jobs import Held
 from boxengine.ports.job_processes import Answer, Call, FromProcess, Order, Prolonged, ToProcess
 
@@ -95,8 +96,12 @@ def stand_by() -> None:
 
     Not ignored: programs that the handler starts would inherit that.
     """
+
+    def stay(_number: int, _frame: object) -> None: ...
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
+        signal.signal(number, stay)
+    end_forked_by_sigterm(stay)
 
 
 def _end_with(lifeline: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import re
 import signal
@@ -56,6 +57,14 @@ def fork(job: ProcessJob[Any]) -> str:
         return "child"
     os.waitpid(child, 0)
     return "parent"
+
+
+def pools(job: ProcessJob[Any]) -> None:
+    """At its end a pool waits for its processes, as often as not for one that only SIGTERM can end."""
+    for number in range(20):
+        with multiprocessing.get_context("fork").Pool(2) as processes:
+            processes.map(abs, [-1, -2])
+        job.checkpoint(number)
 
 
 def hold_the_interpreter(job: ProcessJob[Any]) -> None:

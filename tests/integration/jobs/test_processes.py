@@ -23,7 +23,17 @@ from tests.integration.jobs.shop import NAME, Shop
 HERE = "tests.integration.jobs.computing"
 TASKS = {
     name: f"{HERE}.{name}"
-    for name in ("who", "in_two_attempts", "until_cancelled", "hold_the_interpreter", "die", "write", "no_json", "fork")
+    for name in (
+        "who",
+        "in_two_attempts",
+        "until_cancelled",
+        "hold_the_interpreter",
+        "die",
+        "write",
+        "no_json",
+        "fork",
+        "pools",
+    )
 } | {"measure": f"{HERE}.Measure"}
 
 
@@ -114,6 +124,11 @@ def test_a_process_that_dies_fails_its_attempt_alone_and_takes_along_what_it_has
             assert f"JobProcessDied: the handler's process (pid {row['checkpoint']['pid']}) {says}" in row["error"]
             gone(row["checkpoint"]["program"])
         shop.becomes(shop.create("who", max_attempts=1), JobState.SUCCEEDED)
+
+
+def test_a_handler_may_compute_in_pools_of_processes_that_are_forked(shop: Shop) -> None:
+    with shop.worker():
+        shop.becomes(shop.create("pools"), JobState.SUCCEEDED)
 
 
 def test_a_process_that_a_handler_forks_gives_no_answer_and_takes_no_job(shop: Shop) -> None:
