@@ -19,7 +19,7 @@ from sqlalchemy import (
     update,
 )
 
-from boxengine.adapters.sql.jobs.moments import ago, clock_now, later, seconds_until
+from boxengine.adapters.sql.jobs.moments import ago, clock_now, clock_number, later, seconds_until
 from boxengine.adapters.sql.jobs.rows import JobRows
 from boxengine.domain.jobs import ClaimedJob, EventKind, JobState, Waits
 
@@ -176,7 +176,8 @@ def taken(rows: JobRows, worker: ColumnElement[Any]) -> dict[str, Any]:
     return {
         "status": str(JobState.RUNNING),
         "attempt": jobs.attempt + 1,
-        "token": jobs.token + 1,
+        # A failover may lose a claim and keep the worker that has it: the next claim must not have the same token.
+        "token": func.greatest(jobs.token + 1, clock_number()),
         "holds": jobs.lock_key,
         "worker": worker,
         "heartbeat_at": clock_now(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import DateTime, Float
+from sqlalchemy import BigInteger, DateTime, Float
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement, GenericFunction
@@ -77,6 +77,24 @@ def _ago(element: ago, compiler: SQLCompiler, **options: Any) -> str:
 def _mysql_ago(element: ago, compiler: SQLCompiler, **options: Any) -> str:
     seconds = compiler.process(element.clauses, **options)
     return f"(utc_timestamp(6) - INTERVAL ({seconds}) SECOND)"
+
+
+class clock_number(FunctionElement[Any]):  # noqa: N801 - see clock_now
+    """``clock_now`` in microseconds since 1970."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(clock_number)
+@compiles(clock_number, "postgresql")
+def _number(_element: clock_number, _compiler: SQLCompiler, **_options: Any) -> str:
+    return "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)"
+
+
+@compiles(clock_number, "mysql", "mariadb")
+def _mysql_number(_element: clock_number, _compiler: SQLCompiler, **_options: Any) -> str:
+    return "timestampdiff(MICROSECOND, '1970-01-01', utc_timestamp(6))"
 
 
 class seconds_until(GenericFunction[Any]):  # noqa: N801 - see clock_now

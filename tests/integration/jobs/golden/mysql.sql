@@ -39,7 +39,7 @@ WHERE report_jobs.holds IN (%(holds_1_1)s);
 UPDATE report_jobs
 SET status=%(status)s,
     attempt=(report_jobs.attempt + %(attempt_1)s),
-    token=(report_jobs.token + %(token_1)s),
+    token=greatest(report_jobs.token + %(token_1)s, timestampdiff(MICROSECOND, '1970-01-01', utc_timestamp(6))),
     holds=report_jobs.lock_key,
     worker=%(worker)s,
     lease_expires_at=(utc_timestamp(6) + INTERVAL (report_jobs.lease_ttl) SECOND),

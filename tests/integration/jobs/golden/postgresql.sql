@@ -83,7 +83,8 @@ WITH ready AS
   (UPDATE report_jobs
    SET status=%(param_2)s::VARCHAR,
        attempt=(report_jobs.attempt + %(attempt_1)s::INTEGER),
-       token=(report_jobs.token + %(token_1)s::BIGINT),
+       token=greatest(report_jobs.token + %(token_1)s::BIGINT, CAST(extract(epoch
+                                                                            FROM clock_timestamp()) * 1000000 AS bigint)),
        holds=report_jobs.lock_key,
        worker=%(by)s::VARCHAR,
        lease_expires_at=(clock_timestamp() + report_jobs.lease_ttl * interval '1 second'),
@@ -162,7 +163,8 @@ WHERE report_jobs.holds IN (%(holds_1_1)s::VARCHAR);
 UPDATE report_jobs
 SET status=%(status)s::VARCHAR,
     attempt=(report_jobs.attempt + %(attempt_1)s::INTEGER),
-    token=(report_jobs.token + %(token_1)s::BIGINT),
+    token=greatest(report_jobs.token + %(token_1)s::BIGINT, CAST(extract(epoch
+                                                                         FROM clock_timestamp()) * 1000000 AS bigint)),
     holds=report_jobs.lock_key,
     worker=%(worker)s::VARCHAR,
     lease_expires_at=(clock_timestamp() + report_jobs.lease_ttl * interval '1 second'),
@@ -227,7 +229,8 @@ WITH ready AS
   (UPDATE report_jobs
    SET status=%(param_2)s::VARCHAR,
        attempt=(report_jobs.attempt + %(attempt_1)s::INTEGER),
-       token=(report_jobs.token + %(token_1)s::BIGINT),
+       token=greatest(report_jobs.token + %(token_1)s::BIGINT, CAST(extract(epoch
+                                                                            FROM clock_timestamp()) * 1000000 AS bigint)),
        holds=report_jobs.lock_key,
        worker=%(by)s::VARCHAR,
        lease_expires_at=(clock_timestamp() + report_jobs.lease_ttl * interval '1 second'),
@@ -351,7 +354,8 @@ WITH aged AS
   (UPDATE report_jobs
    SET status=%(param_2)s::VARCHAR,
        attempt=(report_jobs.attempt + %(attempt_1)s::INTEGER),
-       token=(report_jobs.token + %(token_1)s::BIGINT),
+       token=greatest(report_jobs.token + %(token_1)s::BIGINT, CAST(extract(epoch
+                                                                            FROM clock_timestamp()) * 1000000 AS bigint)),
        holds=report_jobs.lock_key,
        worker=%(by)s::VARCHAR,
        lease_expires_at=(clock_timestamp() + report_jobs.lease_ttl * interval '1 second'),
