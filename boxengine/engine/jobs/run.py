@@ -185,17 +185,27 @@ class Runs:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs: dict[int, Run] = {}
+        self._latest: dict[tuple[str, int], Run] = {}
+        """By box and job, the run that was claimed last."""
         self._stopping = False
 
     def add(self, runs: Iterable[Run]) -> None:
+        """They were just claimed. Whoever runs one of these jobs in this process since an earlier claim has lost it."""
         with self._lock:
             for run in runs:
                 run.stopping = self._stopping
                 self._runs[id(run)] = run
+                earlier = self._latest.get((run.box.name, run.job.id))
+                if earlier is not None:
+                    # The answer to a heartbeat names jobs, and this one is held: by the new claim.
+                    earlier.lose()
+                self._latest[run.box.name, run.job.id] = run
 
     def remove(self, run: Run) -> None:
         with self._lock:
             del self._runs[id(run)]
+            if self._latest.get((run.box.name, run.job.id)) is run:
+                del self._latest[run.box.name, run.job.id]
 
     def all(self) -> list[Run]:
         with self._lock:

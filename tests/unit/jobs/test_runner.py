@@ -421,6 +421,31 @@ def test_a_heartbeat_tells_that_somebody_else_has_the_job() -> None:
     assert crew.ends() == ["lost"]
 
 
+def test_a_handler_whose_job_this_worker_has_claimed_again_has_lost_it() -> None:
+    """As after the database's clock was set forward, or after a failover that has lost the first claim."""
+
+    def handler(job: Job[Any]) -> None:
+        if job.attempt == 1:
+            crew.row().lease_expires_at = crew.clock.now() - timedelta(seconds=1)
+            crew.reaper.turn()
+            crew.claimer.turn()
+            crew.pass_time(10)
+            crew.keeper.turn()
+            with pytest.raises(JobLost):
+                job.ensure_held()
+            refused.append(job.id)
+
+    refused: list[int] = []
+    crew = Crew(handler)
+    crew.create()
+    crew.work()
+    assert crew.ends() == ["lost"]
+    assert refused == [1]
+    crew.run()
+    assert crew.ends() == ["lost", "succeeded"]
+    assert crew.runs.all() == []
+
+
 def test_the_watchdog_stops_a_handler_that_only_computes() -> None:
     def handler(_job: Job[Any]) -> None:
         crew.pass_time(56)
