@@ -51,8 +51,10 @@ class BatchRunner:
                 raise
             self._raised(runs, error)
             return
-        for run, answer in zip(runs, answers, strict=True):
-            run.ending = None if run.is_lost() else self._ending(run, answer)
+        for run, job, answer in zip(runs, jobs, answers, strict=True):
+            # A handler may have forgotten to return what retry() returned, and None would mean success.
+            given = job.retry_asked if answer is None else answer
+            run.ending = None if run.is_lost() else self._ending(run, given)
 
     def _call(self, runs: Sequence[Run], jobs: list[BatchJob[Any]]) -> object:
         with self._interruptible() as interrupt:

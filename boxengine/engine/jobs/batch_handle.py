@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from boxengine.engine.jobs.facts import A
 from boxengine.engine.jobs.handle import HeldJob
+from boxengine.engine.jobs.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,11 @@ class BatchJob(HeldJob[A]):
                 return [job.retry(in_=60) if each.busy else each.size for job, each in zip(jobs, made)]
     """
 
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self.retry_asked: Retry | None = None
+        """The answer that the handler has asked for last, which counts also where it has forgotten to return it."""
+
     def retry(self, *, in_: timedelta | float | None = None) -> Retry:
         """The answer that asks for another attempt, whatever ``max_attempts`` says. Return it; it does not raise.
 
@@ -36,4 +42,5 @@ class BatchJob(HeldJob[A]):
         Raises:
             InvalidItem: it is below zero, or longer than 100 years.
         """
-        return Retry(self._pause(in_))
+        self.retry_asked = asked = Retry(self._pause(in_))
+        return asked

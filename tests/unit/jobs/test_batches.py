@@ -55,6 +55,28 @@ def test_none_means_that_all_have_succeeded() -> None:
     assert crew.runs.all() == []
 
 
+@pytest.mark.parametrize("answers", [None, [None, None]], ids=["no list", "a list"])
+def test_a_retry_that_was_asked_for_and_not_returned_is_no_success(answers: object) -> None:
+    def handler(jobs: Jobs) -> object:
+        jobs[1].retry(in_=60)
+        return answers
+
+    crew = crew_of(handler, 2)
+    crew.work()
+    assert states(crew) == ["succeeded", "queued"]
+    assert crew.row(2).available_at - crew.clock.now() == timedelta(seconds=60)
+
+
+def test_a_result_counts_whatever_was_asked_for_before() -> None:
+    def handler(jobs: Jobs) -> object:
+        jobs[0].retry(in_=60)
+        return [{"done": True}]
+
+    crew = crew_of(handler, 1)
+    crew.work()
+    assert crew.row(1).result == {"done": True}
+
+
 def test_a_call_gets_what_is_there_and_never_more_than_the_batch_size() -> None:
     sizes: list[int] = []
     crew = crew_of(lambda jobs: sizes.append(len(jobs)), 7, size=3)
