@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import PoolResetState
 
@@ -91,6 +92,7 @@ def connect(
     event.listen(engine, "reset", partial(_reset, engine))
     if engine.driver == "pymysql":
         event.listen(engine, "do_connect", _connected)
+        event.listen(engine, "handle_error", _drop_if_struck)
     if engine.driver == "psycopg":
         event.listen(engine, "connect", partial(_look_for_pooler, prepared=prepared))
         event.listen(engine, "connect", _make_own_settings)
@@ -113,6 +115,14 @@ def _connected(dialect: Any, _record: object, arguments: Sequence[Any], options:
         files = ", ".join(str(tls[name]) for name in ("ca", "cert", "key") if name in tls) if tls else ""
         reason = getattr(error, "strerror", None) or error
         raise BoxError(f"database.url: {reason}{files and f'; check {files}'}") from error
+
+
+def _drop_if_struck(context: ExceptionContext) -> None:
+    """Drops a connection in whose use a job's watchdog has stopped the thread. It may have struck between a statement and its
+    answer, which PyMySQL would take for the answer to the next statement.
+    """
+    if isinstance(context.original_exception, JobLost | JobTimeout):
+        context.is_disconnect, context.invalidate_pool_on_disconnect = True, False
 
 
 def limit_lock_wait(connection: Connection) -> None:
