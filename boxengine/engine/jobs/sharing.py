@@ -11,7 +11,7 @@ from datetime import timedelta
 from boxengine.domain.jobs import JobBox
 from boxengine.engine.jobs.rotation import Rotation
 from boxengine.engine.jobs.runner import Runner
-from boxengine.errors import StoreConflict
+from boxengine.errors import NotPermitted, StoreConflict, TableMissing
 from boxengine.ports.jobs import JobStore
 
 AT_ONCE = timedelta(0)
@@ -63,8 +63,8 @@ class Sharing:
             self._wanted = False
             lags = dict[str, float | None]()
             for name, member in self._members.items():
-                # Somebody has locked its table, and its claimer says so. The other boxes go on.
-                with suppress(StoreConflict):
+                # Its table is locked or gone, or not this account's to read, and its claimer says so. The other boxes go on.
+                with suppress(StoreConflict, TableMissing, NotPermitted):
                     lags[name] = self._lag(member)
             with self._changed:
                 self._lags = {name: lag for name, lag in lags.items() if lag is not None}

@@ -15,7 +15,7 @@ from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.jobs import MemoryJobs
 from boxengine.domain.jobs import JobBox, JobState
 from boxengine.engine.jobs.sharing import Member, Sharing
-from boxengine.errors import StoreConflict
+from boxengine.errors import NotPermitted, StoreConflict, StoreUnavailable, TableMissing
 from tests.unit.jobs.crew import BOX, Crew
 
 
@@ -110,15 +110,16 @@ def test_a_box_whose_own_threads_are_at_work_is_served_by_a_shared_one() -> None
     assert house.crews["a"].row(starved).status is JobState.SUCCEEDED
 
 
-def test_a_box_whose_table_somebody_has_locked_keeps_no_shared_thread_from_the_others(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("error", [StoreConflict, TableMissing, NotPermitted])
+def test_a_box_whose_table_cannot_be_read_keeps_no_shared_thread_from_the_others(
+    monkeypatch: pytest.MonkeyPatch, error: type[StoreUnavailable]
 ) -> None:
     house = House(a=1, b=1)
     lag = house.jobs.lag
 
     def answer(box: JobBox) -> timedelta | None:
         if box.name == "a":
-            raise StoreConflict("somebody has locked the table")
+            raise error("the table")
         return lag(box)
 
     monkeypatch.setattr(house.jobs, "lag", answer)
