@@ -325,3 +325,33 @@ def test_braces_of_a_pattern_for_topics_are_no_placeholders(tmp_path: Path) -> N
     (received,) = [each for key, each in channels.items() if key.startswith("payment_inbox_item.")]
     assert received["address"] == pattern
     assert "parameters" not in received
+
+
+def test_each_transport_of_one_class_is_a_channel_of_its_own(tmp_path: Path) -> None:
+    transports = """
+    transports:
+      - {class: kafka, topic: orders, event_name: order_placed}
+      - {class: kafka, topic: refunds, event_name: order_refunded}
+      - {class: http, url: "https://shop.example/hooks"}
+      - {class: http, url: "https://bank.example/hooks"}
+      - {class: redis_stream, stream: orders}
+inbox_items:"""
+    text = re.sub(r"\n    transports:\n.*\ninbox_items:", transports, CONFIGURATION, count=1, flags=re.DOTALL)
+    (tmp_path / "outbox.yml").write_text(text)
+    made = document(boxengine.load(tmp_path / "outbox.yml").resolved, title="shop", version="1")
+    sent = {
+        key: (channel["address"], [found(made, each["$ref"])["host"] for each in channel["servers"]])
+        for key, channel in made["channels"].items()
+        if key.startswith("order_outbox_item.")
+    }
+    assert sent == {
+        "order_outbox_item.kafka.order_placed.orders": ("orders", ["k1:9092,k2:9092"]),
+        "order_outbox_item.kafka.order_refunded.refunds": ("refunds", ["k1:9092,k2:9092"]),
+        "order_outbox_item.http.-hooks": ("/hooks", ["shop.example"]),
+        "order_outbox_item.http.-hooks.2": ("/hooks", ["bank.example"]),
+        "order_outbox_item.redis_stream": ("orders", ["127.0.0.1:6379"]),
+    }
+    without = copy.deepcopy(made)
+    del without["channels"]["order_outbox_item.kafka.order_placed.orders"]
+    del without["operations"]["send.order_outbox_item.kafka.order_placed.orders"]
+    assert breaking_changes(made, without) == ["send.order_outbox_item.kafka.order_placed.orders: is gone"]

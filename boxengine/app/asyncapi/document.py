@@ -7,8 +7,10 @@ Each transport that leads to a Kafka topic, a webhook or a Redis stream is a cha
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from string import Formatter
 from typing import Any
 from urllib.parse import urlsplit
@@ -64,10 +66,15 @@ class _Document:
         settings = self._resolved.settings
         for name, pipeline in self._resolved.pipelines.items():
             of_the_box = settings.boxes[name]
+            names = Counter(transport.name for transport in of_the_box.transports.values())
             for transport in of_the_box.transports.values():
                 place = self._place_of(transport)
-                if place is not None:
-                    self._add("send", pipeline.box, place, transport.name, transport.event_name)
+                if place is None:
+                    continue
+                parts = [transport.name]
+                if names[transport.name] > 1:  # a list may have one class several times
+                    parts += [transport.event_name or "", place.address]
+                self._add("send", pipeline.box, place, ".".join(filter(None, parts)), transport.event_name)
             if isinstance(of_the_box, InboxSettings) and of_the_box.source is not None:
                 source = of_the_box.source.kafka
                 servers = kafka_servers(kafka_source(source, settings.kafka))
@@ -101,7 +108,7 @@ class _Document:
 
     def _add(self, action: str, box: Box, place: _Place, name: str, event_name: str | None) -> None:
         message = self._message(box, event_name)
-        channel = _key(f"{box.label}.{name}")
+        channel = self._free(_key(f"{box.label}.{name}"))
         # Braces in a pattern for topics are no placeholders.
         address, places = _parameters(place.address) if action == "send" else (place.address, [])
         server = self._server(place)
@@ -116,6 +123,12 @@ class _Document:
             "channel": _ref("channels", channel),
             "messages": [_ref("channels", channel, "messages", message)],
         }
+
+    def _free(self, channel: str) -> str:
+        """The key, with a number if another channel has it, such as that of a webhook with the same path on another host."""
+        if channel not in self._channels:
+            return channel
+        return next(key for number in count(2) if (key := f"{channel}.{number}") not in self._channels)
 
     def _server(self, place: _Place) -> str:
         key = _key(f"{place.protocol}-{place.host}")
