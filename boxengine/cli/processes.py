@@ -23,6 +23,7 @@ from boxengine.adapters.telemetry import families
 from boxengine.adapters.telemetry.ledger import ProcessLedgers
 from boxengine.adapters.telemetry.progress import ChildProcesses
 from boxengine.adapters.telemetry.prometheus import NumbersCollector
+from boxengine.adapters.temporary import spared
 from boxengine.cli.context import Globals
 from boxengine.cli.endpoints import endpoints
 from boxengine.cli.signals import TELLING, held_back_in_children, stop_request
@@ -97,7 +98,7 @@ class Supervisor:
             raise BoxError(
                 f"--processes needs a writable temporary folder, set TMPDIR to one: {error.strerror or error}"
             ) from error
-        with shared as folder:
+        with shared as folder, spared(folder):
             ledgers = ProcessLedgers(Path(folder), added=families.ADDED, passing=families.PASSING)
             health = self._health(others=ChildProcesses(ledgers, expected=self._expected))
             loop = health.loop("supervisor", limit=timedelta(seconds=10))

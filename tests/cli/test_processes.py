@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +26,7 @@ from boxengine.embedded.process import free_port
 from boxengine.engine.running.health import Health, HealthVerdict
 from tests.cli.project import Project
 from tests.eventually import PATIENCE, eventually
+from tests.tidying import tidy_up
 from tests.web.test_server import body, get
 
 DYING = "import os, sys\nif '--child' in sys.argv:\n    os._exit(3)\n"
@@ -37,6 +40,20 @@ def test_a_process_that_dies_at_every_start_is_started_again_after_growing_pause
     with project.worker("--processes", "2") as worker:
         eventually(lambda: worker.logged("process 1 ended with 3; another is started in 0.5 s"))
         eventually(lambda: worker.logged("process 1 ended with 3; another is started in 1.0 s"))
+
+
+def test_a_process_that_ends_after_old_temporary_files_were_deleted_is_replaced(
+    tmp_path: Path, postgres_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    project = Project(tmp_path, database=postgres_url, redis=redis_url)
+    with project.worker("--processes", "2") as worker:
+        eventually(lambda: len(worker.logged("started: order_outbox_item")) == 2)
+        tidy_up(temporary)
+        os.kill(worker.logged("process 1 started")[0]["pid"], signal.SIGKILL)
+        eventually(lambda: len(worker.logged("started: order_outbox_item")) == 3)
 
 
 def test_the_pauses_between_starts_have_a_limit_however_often_a_process_dies() -> None:

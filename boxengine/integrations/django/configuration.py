@@ -19,6 +19,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import router
 from django.utils.functional import Promise
 
+from boxengine.adapters.temporary import spared
 from boxengine.app.boxes import Boxes
 from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.integrations.django.addresses import database_url
@@ -194,11 +195,12 @@ def section(model: type[OutboxItem | InboxItem]) -> str:
 
 @contextmanager
 def configuration_file(alias: str) -> Iterator[Path]:
-    """The completed configuration as a file that only this account can read and that exists while the block runs.
+    """The completed configuration as a file that only this account can read and that exists while the block runs: each process of
+    `--processes` reads it when it starts.
 
     Messages quote its name, which therefore is that of the setting.
     """
-    with tempfile.TemporaryDirectory(prefix="boxengine-") as folder:
+    with tempfile.TemporaryDirectory(prefix="boxengine-") as folder, spared(folder):
         path = Path(folder) / "settings.BOXENGINE"
         path.write_text(yaml.safe_dump(completed(alias), sort_keys=False), encoding="utf-8")
         yield path

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -14,6 +18,7 @@ from boxengine.ports import Signal
 from tests.eventually import eventually
 from tests.integration.django.project import DjangoProject
 from tests.integration.locking import locked
+from tests.tidying import tidy_up
 
 
 def test_items_commit_with_their_atomic_block_and_reach_a_transport_that_uses_the_orm(
@@ -621,3 +626,31 @@ def test_every_kind_of_transport_finds_its_way_back_to_the_database(fresh: Djang
             wanted = sorted((kind, 2) for kind in kinds for _ in range(delivered))
             assert sorted(looking.execute(states).fetchall()) == wanted
             looking.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'shop'")
+
+
+def test_a_process_of_a_worker_that_ends_after_old_temporary_files_were_deleted_is_replaced(
+    tmp_path: Path, postgres_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    project = DjangoProject(tmp_path / "shop", database=postgres_url, redis=redis_url)
+
+    def logged(text: str) -> list[dict[str, Any]]:
+        lines = (project.folder / "worker.log").read_text().splitlines()
+        return [
+            line for line in map(json.loads, filter(lambda each: each.endswith("}"), lines)) if text in line["message"]
+        ]
+
+    worker = project.start("boxengine", "start", "--processes", "2")
+    try:
+        eventually(lambda: len(logged("started: order_outbox_item")) == 2)
+        tidy_up(temporary)
+        os.kill(logged("process 1 started")[0]["pid"], signal.SIGKILL)
+        eventually(lambda: len(logged("started: order_outbox_item")) == 3)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(timeout=60) == 0
+        assert not list(temporary.iterdir())
+    finally:
+        worker.kill()
+        worker.wait()
