@@ -77,9 +77,7 @@ def configure(
             each.removeHandler(old)
             if isinstance(old, ErrorHandler):
                 old.close()
-    for known in _ours():
-        # Unless told otherwise, logging.config disables the loggers that it finds, and applications call it after ours were made.
-        known.disabled = False
+    enable()
     whole = process and not root.handlers
     theirs = process and bool(ours.handlers)
     if whole or not theirs:
@@ -92,13 +90,12 @@ def configure(
     return handler
 
 
-def _ours() -> list[logging.Logger]:
-    named = logging.root.manager.loggerDict.copy()
-    return [
-        known
-        for name, known in named.items()
-        if isinstance(known, logging.Logger) and f"{name}.".startswith("boxengine.")
-    ]
+def enable() -> None:
+    """Lets our loggers speak again: unless told otherwise, ``logging.config`` disables those that it finds, and applications call
+    it after ours were made."""
+    for name, known in logging.root.manager.loggerDict.copy().items():
+        if isinstance(known, logging.Logger) and f"{name}.".startswith("boxengine."):
+            known.disabled = False
 
 
 def in_force() -> tuple[Format, int] | None:

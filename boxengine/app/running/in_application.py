@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from boxengine.adapters.telemetry import logs
 from boxengine.app import assembly
 from boxengine.app.boxes import Boxes, default, load_for_worker
 from boxengine.app.checking.shared_tables import refuse_shared_tables
@@ -90,6 +91,7 @@ class running:  # noqa: N801 - used as a statement: with boxengine.running(...)
         if self._worker is not None:
             raise BoxError("this worker has already been started; each boxengine.running(...) runs once")
         settings = self.boxes.resolved.settings
+        logs.enable()  # nothing else tells of items that fail
         assembly.refuse_no_boxes(self.boxes.resolved)
         choices = assembly.Choices(boxes=self._names, processor_threads=self._threads)
         servers = connect(choices.applied_to(settings), writes=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import logging.config
 import re
 import threading
 from collections.abc import Iterator
@@ -200,3 +202,27 @@ def test_misuse_is_told(boxes: boxengine.Boxes, engine: Engine) -> None:
         worker.start()
     with pytest.raises(errors.UnknownBox, match="order_outbox_item, other_outbox_item"):
         boxengine.running(boxes, boxes=["orders"]).start()
+
+
+class Refuse:
+    def __call__(self, item: boxengine.Item, payload: Any) -> None:
+        raise ValueError("no such address")
+
+
+def test_failures_are_logged_though_the_application_has_disabled_the_loggers_that_it_found(
+    boxes: boxengine.Boxes, engine: Engine, tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
+    """As ``logging.config`` does unless it is told otherwise: applications call it after they have imported boxengine."""
+    file = tmp_path / "refusing.yml"
+    file.write_text(CONFIGURATION.format(database=postgres_url, redis=redis_url).replace(".Keep:", ".Refuse:"))
+    told: list[str] = []
+
+    class Telling(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.append(record.getMessage())
+
+    logging.config.dictConfig({"version": 1})
+    logging.getLogger("boxengine").addHandler(Telling())
+    with boxengine.running(file):
+        place(boxes, engine, "order_outbox_item", 1)
+        eventually(lambda: any("ValueError: no such address" in line for line in told))
