@@ -20,7 +20,8 @@ from boxengine.integrations.django.addresses import database_url, has_driver
 
 
 def after_migrate(*, using: str, verbosity: int = 1, stdout: TextIO | None = None, **options: Any) -> None:
-    """Adds what the boxes' tables in one database lack, and changes nothing else.
+    """Adds the indexes and settings that the boxes' tables in one database lack. Columns come from Django's migrations alone: one
+    that stood there already would stop them.
 
     On PostgreSQL indexes are made concurrently, so that writers of a table in use are not blocked.
 
@@ -28,16 +29,16 @@ def after_migrate(*, using: str, verbosity: int = 1, stdout: TextIO | None = Non
         CommandError: the database refused, or somebody has locked a table.
     """
     # ``flush`` sends the signal without a plan, after each TransactionTestCase: it changes no table. Workers do not use
-    # some databases, such as SQLite in a test.
-    if "plan" not in options or not has_driver(using):
+    # some databases, such as SQLite in a test, or those of other applications.
+    if "plan" not in options or not has_driver(using) or not configuration.models_in(using):
         return
 
     def tell(text: str) -> None:
         if verbosity >= 1 and stdout is not None:
             stdout.write(f"  boxengine: {text}\n")
 
-    boxes = [pipeline.box for pipeline in configuration.boxes(using).resolved.pipelines.values()]
     try:
+        boxes = [pipeline.box for pipeline in configuration.boxes(using).resolved.pipelines.values()]
         url = database_url(using)
     except ImproperlyConfigured as error:
         tell(f"cannot add indexes: {error}. Then add them with: manage.py boxengine db upgrade")
@@ -47,7 +48,7 @@ def after_migrate(*, using: str, verbosity: int = 1, stdout: TextIO | None = Non
         with translated(engine), engine.connect() as connection:
             looked_at = inspect(connection)
             wanted = [box for box in boxes if looked_at.has_table(_name(box), schema=_schema(box))]
-            steps = upgrade.plan(connection, wanted)
+            steps = upgrade.plan_beside_columns(connection, wanted)
         for step in upgrade.apply(engine, steps, tell=tell):
             tell(f"{step.table}: {step.purpose}")
     except BoxError as error:

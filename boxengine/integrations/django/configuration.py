@@ -57,7 +57,7 @@ def _boxes(alias: str, environment_of_alias: frozenset[tuple[str, str]]) -> Boxe
     environ = {**os.environ, **dict(environment_of_alias)}
     with configuration_file(alias) as path:
         boxes = Boxes(load_for_creating([path], env=None, environ=environ, cwd=Path.cwd()))
-    for name, model in _models_of(alias).items():
+    for name, model in models_in(alias).items():
         for key in _what_no_model_has(boxes.written(name)):
             message = f"is not for the model {model._meta.label}: a table of Django's cannot have it"
             raise ImproperlyConfigured(f"BOXENGINE: {section(model)}.{name}.{key}: {message}")
@@ -122,7 +122,7 @@ def completed(alias: str) -> dict[str, Any]:
     middlewares["batch_process"] = [AROUND, *([around] if isinstance(around, str) else around)]
     if polling := middlewares.get("poll"):  # these, too, may use Django's ORM
         middlewares["poll"] = [AROUND, *([polling] if isinstance(polling, str) else polling)]
-    here = _models_of(alias)
+    here = models_in(alias)
     for model in models():
         boxes = _within(found, section(model))
         if box_name(model) not in here:
@@ -170,7 +170,7 @@ def models() -> list[type[OutboxItem | InboxItem]]:
     return [model for model in apps.get_models() if issubclass(model, OutboxItem | InboxItem) and not model._meta.proxy]
 
 
-def _models_of(alias: str) -> dict[str, type[OutboxItem | InboxItem]]:
+def models_in(alias: str) -> dict[str, type[OutboxItem | InboxItem]]:
     """The models in one database, by the names of their boxes.
 
     Raises:

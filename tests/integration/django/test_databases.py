@@ -345,6 +345,38 @@ def test_a_refused_option_is_told_by_djangos_checks_unless_the_worker_has_a_url_
     assert "boxengine" not in shop.manage("check")
 
 
+def test_migrate_passes_by_a_database_without_boxes_that_no_worker_could_reach(fresh: DjangoProject) -> None:
+    fresh.write(
+        "routers.py",
+        """
+    class Legacy:
+        def allow_migrate(self, alias, app_label, **hints):
+            return alias == "default"
+    """,
+    )
+    with (fresh.folder / "settings.py").open("a") as file:
+        file.write(
+            "import pymysql\npymysql.install_as_MySQLdb()\n"
+            'DATABASES["legacy"] = {"ENGINE": "django.db.backends.mysql", "OPTIONS": {"ssl": {"verify_mode": None}}}\n'
+            'DATABASE_ROUTERS = ["routers.Legacy"]\n'
+        )
+    fresh.python(
+        """
+    from boxengine.integrations.django.completing import after_migrate
+    after_migrate(using="legacy", plan=[])
+    """
+    )
+    fresh.write("routers.py", "class Legacy: ...\n")
+    printed = fresh.python(
+        """
+    import sys
+    from boxengine.integrations.django.completing import after_migrate
+    after_migrate(using="legacy", plan=[], stdout=sys.stdout)
+    """
+    )
+    assert "cannot add indexes: DATABASES['legacy']: OPTIONS: ssl: verify_mode cannot be carried over" in printed
+
+
 def test_a_worker_takes_on_the_role_that_django_assumes(postgres_url: str) -> None:
     from boxengine.integrations.django.addresses import url_of
 

@@ -93,6 +93,18 @@ def test_migrate_completes_the_tables_and_a_second_one_finds_nothing_to_do(
     assert "autovacuum_vacuum_cost_delay=0" in settings
 
 
+def test_migrate_leaves_columns_to_djangos_migrations(each_project: DjangoProject) -> None:
+    """A column that stood there already would stop the migration that adds it."""
+    models = (each_project.folder / "orders/models.py").read_text()
+    each_project.write("orders/models.py", f"{models}    dedup_key = None\n")
+    each_project.manage("makemigrations", "orders")
+    each_project.migrate()
+    each_project.write("orders/models.py", models)
+    each_project.manage("makemigrations", "orders")
+    assert "make the index ux_orders_paymentinboxitem_dedup" in each_project.migrate()
+    assert "all in order" in each_project.manage("boxengine", "db", "check")
+
+
 def test_migrate_names_a_table_that_somebody_has_locked(each_project: DjangoProject, database_url: str) -> None:
     engine = create_engine(database_url, poolclass=NullPool)
     with engine.begin() as connection:

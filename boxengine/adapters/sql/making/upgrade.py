@@ -48,7 +48,12 @@ def plan(connection: Connection, boxes: Sequence[Box], models: Iterable[type] = 
 
 def plan_indexes(connection: Connection, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[Step]:
     """Of these steps only the indexes of tables that are there, as far as these have the columns."""
-    return _planned(connection, boxes, models, _Planner.indexes)
+    return [step for step in plan_beside_columns(connection, boxes, models) if step.concurrent]
+
+
+def plan_beside_columns(connection: Connection, boxes: Sequence[Box], models: Iterable[type] = ()) -> list[Step]:
+    """Of these steps only the indexes and settings of tables whose columns somebody else makes, as far as these are there."""
+    return _planned(connection, boxes, models, _Planner.beside_columns)
 
 
 def _planned(
@@ -127,15 +132,15 @@ class _Planner(TablePlanner):
             return [*self._whole_table(), *self._log()]
         return [*self._columns(), *self._indexes(), *self._tuning(), *self._counters(), *self._log()]
 
-    def indexes(self) -> list[Step]:
-        """Those that the table can have now; none where it is not there."""
+    def beside_columns(self) -> list[Step]:
+        """Those indexes and settings that the table can have now; none where it is not there."""
         if not self._is_there():
             return []
         present = self._known_columns()
         lacking = {
             str(index.name) for index in self._table.indexes if not {column.name for column in index.columns} <= present
         }
-        return [step for step in (*self._indexes(lacking), *self._tuning()) if step.concurrent]
+        return [*self._indexes(lacking), *self._tuning()]
 
     # ── a table that is not there ────────────────────────────────────────────────────────────────────
 
