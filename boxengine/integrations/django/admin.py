@@ -59,11 +59,20 @@ class BoxItemAdmin(admin.ModelAdmin):
         "processed_at",
     )
     list_filter: ClassVar[Any] = ("status", ("event_name", RecentEventNames))
-    search_fields: ClassVar[Any] = ("=id", "=event_key")
+    search_fields: ClassVar[Any] = ("event_key__exact",)
     ordering: ClassVar[Any] = ("-id",)
     paginator = FirstItems
     show_full_result_count = False
     actions: ClassVar[Any] = ("retry", "discard")
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Also finds an id. Django looks for ids as texts, and for texts in any case: no index would do."""
+        found, may_repeat = super().get_search_results(request, queryset, search_term)
+        if search_term.isdecimal():
+            found |= queryset.filter(pk=search_term)
+        return found, may_repeat
 
     def has_add_permission(self, _request: HttpRequest, *_given: Any) -> bool:
         """Items come from ``create_outbox_item``, which computes their bucket."""

@@ -527,6 +527,37 @@ def test_no_page_of_the_admin_reads_a_whole_table(each_project: DjangoProject) -
     assert f"refused ['{refusal}'] {{(0,)}}" in printed, "an action may not reach more items than the list has shown"
 
 
+def test_a_search_in_the_admin_uses_the_indexes(fresh: DjangoProject) -> None:
+    settings = (fresh.folder / "settings.py").read_text()
+    fresh.write("settings.py", settings.replace('"max_retries": 5', '"max_retries": 5, "key_index": True'))
+    fresh.set_up()
+    printed = fresh.python(
+        """
+    from django.contrib.auth import get_user_model
+    from django.db import connection
+    from django.test import Client
+    from django.test.utils import setup_test_environment
+
+    setup_test_environment()
+    for key in ("3", "Ann", "ann"):
+        create_outbox_item(OrderOutboxItem, event_key=key, payload=b"")
+    browser = Client(headers={"host": "localhost"})
+    browser.force_login(get_user_model().objects.create_superuser("ann"))
+    connection.cursor().execute("SET enable_seqscan = off")
+    for term in ("3", "ann", "9" * 30, "carl"):
+        shown = browser.get("/admin/orders/orderoutboxitem/", {"q": term}).context["cl"]
+        plan = shown.queryset.order_by().explain()
+        print(term, sorted(item.event_key for item in shown.result_list), "Filter" in plan)
+    """
+    )
+    assert printed.splitlines()[-4:] == [
+        "3 ['3', 'ann'] False",
+        "ann ['ann'] False",
+        f"{'9' * 30} [] False",
+        "carl [] False",
+    ]
+
+
 def test_a_proxy_stands_for_the_box_of_the_model_behind_it(fresh: DjangoProject) -> None:
     with (fresh.folder / "orders/models.py").open("a") as file:
         file.write("\n\nclass TroubledItem(OrderOutboxItem):\n    class Meta:\n        proxy = True\n")
