@@ -191,7 +191,8 @@ def _listen(mapped: type[Any], emission: ModelEmission) -> None:
 
 def _before_save(sender: type[Any], instance: Any, *, raw: bool, using: str, **_sent: Any) -> None:
     """Remembers the row's values, and locks the row, so that nobody changes it before the save."""
-    new = instance._state.adding and instance._meta.pk.has_default()
+    keys = instance._meta.pk_fields
+    new = instance._state.adding and all(field.has_default() or field.has_db_default() for field in keys)
     if raw or new or instance.pk is None:
         setattr(instance, _BEFORE, None)
         return

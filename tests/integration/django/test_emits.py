@@ -173,6 +173,39 @@ def test_an_object_without_a_file_has_not_changed_since_it_was_created(fresh: Dj
     )
 
 
+def test_a_new_object_whose_key_comes_from_the_database_is_not_looked_for(fresh: DjangoProject) -> None:
+    """A look for a row with a key that each row is given anew would read the whole table."""
+    _written(fresh)
+    with (fresh.folder / "orders/models.py").open("a") as file:
+        file.write(
+            textwrap.dedent(
+                """
+
+    from django.contrib.postgres.functions import RandomUUID
+
+    @emits("orders.OrderOutboxItem", payload=lambda parcel: parcel.what)
+    class Parcel(models.Model):
+        id = models.UUIDField(primary_key=True, db_default=RandomUUID())
+        what = models.CharField(max_length=100)
+    """
+            )
+        )
+    fresh.set_up()
+    fresh.python(
+        """
+    from django.test.utils import CaptureQueriesContext
+    from orders.models import Parcel
+    with CaptureQueriesContext(connection) as queries:
+        parcel = Parcel.objects.create(what="a bell")
+    assert not [each["sql"] for each in queries if "FOR UPDATE" in each["sql"]]
+    parcel.what = "a horn"
+    parcel.save()
+    assert told() == [("parcel_created", str(parcel.pk), "a bell"), ("parcel_updated", str(parcel.pk), "a horn")]
+    """,
+        head=HEAD,
+    )
+
+
 def test_an_item_and_its_change_commit_together_or_not_at_all(shop: DjangoProject) -> None:
     shop.python(
         """
