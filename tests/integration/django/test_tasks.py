@@ -221,3 +221,34 @@ def test_without_use_tz_a_task_and_those_who_read_its_result_have_moments_in_dja
     )
     assert "order True" in printed
     assert "ages True True" in printed
+
+
+def test_no_task_fails_or_runs_once_more_for_what_receivers_of_signals_raise(fresh: DjangoProject) -> None:
+    _written(fresh)
+    with (fresh.folder / "orders/tasks.py").open("a") as file:
+        file.write(
+            "\n\nfrom boxengine.integrations.django.tasks.framework import task_finished, task_started\n\n\n"
+            'def measure(**sent):\n    raise Refused("nobody answers")\n\n\n'
+            "task_started.connect(measure)\ntask_finished.connect(measure)\n"
+        )
+    fresh.set_up()
+    fresh.python(
+        """
+    tasks.send_receipt.enqueue(Order.objects.create(what="bicycle").pk)
+    tasks.never.enqueue("no")
+    """,
+        head=HEAD,
+    )
+    with fresh.worker():
+        eventually(lambda: "0 left" in fresh.python("print(Task.objects.filter(status=0).count(), 'left')", head=HEAD))
+    fresh.python(
+        """
+    sent, never = (task.get_result(str(row.pk)) for task, row in zip(
+        (tasks.send_receipt, tasks.never), Task.objects.order_by("pk"), strict=True
+    ))
+    assert sent.status == TaskResultStatus.SUCCESSFUL and sent.attempts == 1
+    assert never.attempts == 2 and never.errors[0].traceback.endswith("Refused: no\\n")
+    """,
+        head=HEAD,
+    )
+    assert "nobody answers" in (fresh.folder / "worker.log").read_text()

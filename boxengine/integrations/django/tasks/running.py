@@ -58,7 +58,8 @@ class RunTask:
             last_attempted_at=as_django_has_it(started_at),
         )
         backend = type(task.get_backend())
-        task_started.send(backend, task_result=result)
+        # Robust: for what a receiver raises, which Django logs, the task neither fails nor runs once more.
+        task_started.send_robust(backend, task_result=result)
         try:
             returned = _readable(_run(task, result))
         except Unavailable:
@@ -110,4 +111,4 @@ def _finish(backend: type[Any], result: Any, status: Any) -> None:
     """Sends ``task_finished``. Receivers run before the commit: one that must not see a task twice checks the result's id."""
     object.__setattr__(result, "finished_at", timezone.now())
     object.__setattr__(result, "status", status)
-    task_finished.send(backend, task_result=result)
+    task_finished.send_robust(backend, task_result=result)
