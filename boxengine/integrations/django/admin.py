@@ -88,6 +88,22 @@ class BoxItemAdmin(admin.ModelAdmin):
 
     def get_readonly_fields(self, _request: HttpRequest, _item: Any = None) -> list[str]:
         """All fields, because a worker may be working on the row."""
+        return [*self._names(), "readable_payload"]
+
+    def get_fields(self, _request: HttpRequest, _item: Any = None) -> Any:
+        """All fields, unless the class names them."""
+        return self.fields or ["readable_payload" if name == "payload" else name for name in self._names()]
+
+    @admin.display(description="payload")
+    def readable_payload(self, item: Any) -> str:
+        """As text if it is one: Django shows bytes as Python writes them, in which only English can be read."""
+        payload = bytes(item.payload)
+        try:
+            return payload.decode()
+        except UnicodeDecodeError:
+            return repr(payload)
+
+    def _names(self) -> list[str]:
         return [field.name for field in self.model._meta.concrete_fields]
 
     @admin.action(description="Retry: deliver these items again as soon as possible", permissions=["change"])

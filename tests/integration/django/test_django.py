@@ -453,7 +453,10 @@ def test_the_admin_shows_items_and_retries_and_discards_those_that_are_chosen(ea
     from django.test import Client
 
     user = get_user_model().objects.create_superuser("ann")
-    ids = [create_outbox_item(OrderOutboxItem, event_key=n, payload=b"secret") for n in range(3)]
+    ids = [
+        create_outbox_item(OrderOutboxItem, event_key=n, payload=payload)
+        for n, payload in enumerate(("zwei Bücher", b"\\xff", b""))
+    ]
     OrderOutboxItem.objects.filter(pk=ids[0]).update(status=1, errors_count=6)
     browser = Client(headers={"host": "localhost"})
     browser.force_login(user)
@@ -461,6 +464,8 @@ def test_the_admin_shows_items_and_retries_and_discards_those_that_are_chosen(ea
     print("listed", all(f"/orderoutboxitem/{each}/change/" in listed for each in ids), "/orderoutboxitem/add/" in listed)
     shown = browser.get(f"/admin/orders/orderoutboxitem/{ids[0]}/change/")
     print("shown", shown.status_code, b"readonly" in shown.content, b"_save" in shown.content)
+    binary = browser.get(f"/admin/orders/orderoutboxitem/{ids[1]}/change/").content.decode()
+    print("payloads", shown.content.decode().count(">zwei Bücher<"), binary.count(r">b&#x27;\\xff&#x27;<"))
     saved = browser.post(f"/admin/orders/orderoutboxitem/{ids[0]}/change/", {"_save": "Save"})
     print("saved", saved.status_code)
     for action, chosen in (("retry", ids[0]), ("discard", ids[1]), ("retry", ids[2])):
@@ -480,6 +485,7 @@ def test_the_admin_shows_items_and_retries_and_discards_those_that_are_chosen(ea
     assert "gone True 1" in printed, "chosen items that a colleague has retried are not all failed items"
     assert "listed True False" in printed
     assert "shown 200 True False" in printed
+    assert "payloads 1 1" in printed
     assert "saved 403" in printed, "it would write back what a worker has changed meanwhile"
     assert "retry True\ndiscard True\nretry False" in printed
     assert "[(0, 0), (3, 0), (0, 0)]" in printed
