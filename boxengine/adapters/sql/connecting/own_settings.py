@@ -20,6 +20,12 @@ _KEEPALIVES = (
     "SELECT set_config('tcp_keepalives_idle', '15', false), set_config('tcp_keepalives_interval', '5', false), "
     "set_config('tcp_keepalives_count', '3', false)"
 )
+_READ_COMMITTED = (
+    # What a transaction says when it begins does not hold for statements without one: looks, and deletions. Under a default of
+    # SERIALIZABLE, a look at where items are inserted has the server fail transactions of applications.
+    "SELECT set_config('default_transaction_isolation', 'read committed', false) "
+    "WHERE current_setting('default_transaction_isolation') <> 'read committed'"
+)
 _ISO = (
     # The driver reads no other dates. Poolers keep this setting for each client.
     "SELECT set_config('datestyle', 'ISO', false) WHERE current_setting('datestyle') NOT LIKE 'ISO%'"
@@ -29,11 +35,11 @@ _ISO = (
 def set_on(connection: psycopg.Connection[Any]) -> None:
     """Makes the settings for the session of a new connection in autocommit mode."""
     if not is_pooled(connection):
-        connection.execute(f"{_NO_LIMITS}; {_KEEPALIVES}", prepare=False)
+        connection.execute(f"{_NO_LIMITS}; {_KEEPALIVES}; {_READ_COMMITTED}", prepare=False)
     if not (connection.info.parameter_status("DateStyle") or "").startswith("ISO"):
         connection.execute(_ISO, prepare=False)
 
 
 def set_again(connection: psycopg.Connection[Any]) -> tuple[str, ...]:
     """The statements that do the same after a ``RESET ALL``. Behind a pooler the session itself is not ours."""
-    return (_ISO,) if is_known_as_pooled(connection) else (_ISO, _NO_LIMITS, _KEEPALIVES)
+    return (_ISO,) if is_known_as_pooled(connection) else (_ISO, _NO_LIMITS, _KEEPALIVES, _READ_COMMITTED)
