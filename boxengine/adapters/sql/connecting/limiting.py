@@ -66,6 +66,12 @@ def limited_to(limit: timedelta) -> str:
     return f"SET LOCAL statement_timeout = {limit // timedelta(milliseconds=1)}"
 
 
+def unlimited(connection: Connection) -> None:
+    """The transaction's statements take as long as they take, whatever database and account say. For work that would be
+    broken off each time: it reads all of a log, or waits for others as long as it says itself."""
+    connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+
+
 def took_too_long(error: BaseException) -> bool:
     """Whether the database canceled the statement, because of its time limit or on somebody's command."""
     return getattr(error, "sqlstate", None) == _CANCELED or error.args[:1] in [(each,) for each in _MYSQL_TOO_LONG]

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Table
 
 from boxengine.adapters.sql.connecting.errors import translated
+from boxengine.adapters.sql.connecting.limiting import unlimited
 from boxengine.adapters.sql.converting.patience import Patience
 from boxengine.adapters.sql.converting.steps import Steps
 from boxengine.adapters.sql.dialects.postgresql import lock_space
@@ -209,6 +210,7 @@ class Conversion:
                 return int(returned or 0)
 
             if self._show is None:
+                unlimited(connection)
                 # Two commands at once: the second looks when the first is done.
                 side = standing_of(connection, self._box).side
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({lock_space(side)}, {_NO_BUCKET})")

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, Engine, text
 
 from boxengine.adapters.sql.connecting.errors import translated
+from boxengine.adapters.sql.connecting.limiting import unlimited
 from boxengine.adapters.sql.log.tables import (
     BUCKET,
     ID_IS_GIVEN,
@@ -67,6 +68,7 @@ def reposition(engine: Engine, box: Box, *, anyway: bool = False) -> int | None:
             a publication has the server refuse it.
     """
     with translated(engine), engine.begin() as connection:
+        unlimited(connection)
         sides = [reflect(connection, reader) for reader in box.readers]
         logs = [reflect_log(connection, side) for side in sides]
         connection.execute(text(f"SET LOCAL lock_timeout = '{_PATIENCE}s'"))

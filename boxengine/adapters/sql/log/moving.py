@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine, text
 
 from boxengine.adapters.sql.connecting.cursors import cursor_of
 from boxengine.adapters.sql.connecting.errors import translated
+from boxengine.adapters.sql.connecting.limiting import unlimited
 from boxengine.adapters.sql.dialects.postgresql import lock_space
 from boxengine.adapters.sql.log.readers import Readers
 from boxengine.adapters.sql.log.tables import BUCKET, in_text, log_name, reflect_log
@@ -113,6 +114,7 @@ class Mover:
     @contextmanager
     def _moving(self, *, dry: bool) -> Iterator[_Move]:
         with translated(self._engine), self._engine.connect() as connection, connection.begin() as transaction:
+            unlimited(connection)
             side = reflect(connection, self._box)
             found = reflect_log(connection, side)
             move = _Move(connection, side, found.log, found.positions, dry=dry)
@@ -272,6 +274,7 @@ def give_up(engine: Engine, log: Box, name: str, *, dry: bool = False) -> int:
     """
     table = log.table if not name else f"{log.table}_{name}"
     with translated(engine), engine.begin() as connection:
+        unlimited(connection)
         source = reflect(connection, log)
         readers = Readers.of(source)
         with closing(cursor_of(connection)) as cursor:

@@ -20,6 +20,7 @@ from sqlalchemy.exc import DBAPIError
 
 from boxengine.adapters.sql.connecting.cursors import Cursor, cursor_of
 from boxengine.adapters.sql.connecting.errors import CONFLICT_STATES, translated
+from boxengine.adapters.sql.connecting.limiting import unlimited
 from boxengine.adapters.sql.log.partitions import Partitions, Range, name_of, note, partitions_of, span_of
 from boxengine.adapters.sql.log.readers import PassedByAll, Readers
 from boxengine.adapters.sql.log.tables import AUTOVACUUM, BUCKET, in_text, log_name, names_in
@@ -98,6 +99,7 @@ class _Turn:
         for _ in range(ATTEMPTS):
             try:
                 with self._connection.begin():
+                    unlimited(self._connection)
                     self._run(f"SET LOCAL lock_timeout = '{PATIENCE}'")
                     if not self._found.is_owner:
                         # Partitions belong to the log's owner, whoever makes them.
@@ -137,7 +139,7 @@ class _Turn:
             self._run(f"ALTER TABLE {name} REPLICA IDENTITY FULL")
         self._run(f"SET LOCAL statement_timeout = '{LONGEST_SEARCH}'")
         self._run(f"ALTER TABLE {self._log} ATTACH PARTITION {name} FOR VALUES FROM ('{low}') TO ('{high}')")
-        self._run("SET LOCAL statement_timeout = DEFAULT")
+        self._run("SET LOCAL statement_timeout = 0")
         return unquoted
 
     # ── emptied ──────────────────────────────────────────────────────────────────────────────────────
