@@ -19,6 +19,7 @@ from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.converting import steps
 from boxengine.adapters.sql.converting.conversion import Conversion
 from boxengine.adapters.sql.converting.patience import Patience
+from boxengine.adapters.sql.log.moving import Mover, Target
 from boxengine.adapters.sql.log.stage import Stage
 from boxengine.adapters.sql.making import checks, schema, sizes
 from boxengine.adapters.system import SystemClock
@@ -57,6 +58,21 @@ def test_there_and_back_in_four_steps_that_can_each_be_repeated(box: Bench) -> N
     command.finish_to_log()
     assert box.deliver(LOG) == []
     assert box.commit(LOG, "k") == box.deliver(LOG)
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_a_command_with_another_number_of_buckets_than_the_table_was_filled_with_changes_nothing(
+    box: Bench, stage: Stage
+) -> None:
+    box.bring_to(stage)
+    (comment,) = box.ask("SELECT obj_description(CAST('order_items' AS regclass))")
+    (table,) = schema.tables([box.boxes[TABLE]])
+    command = Conversion(box.engine, replace(box.boxes[TABLE], bucket_size=1), table, box.patience())
+    for step in (command.prepare, command.finish_to_log, command.back, command.finish_to_table):
+        with pytest.raises(SchemaMismatch, match="bucket_size is 1, but table 'order_items' was filled with 2"):
+            step()
+    assert box.stage is stage
+    assert box.ask("SELECT obj_description(CAST('order_items' AS regclass))") == [comment]
 
 
 def test_a_table_that_computes_a_column_and_its_ids_itself_there_and_back(box: Bench) -> None:
@@ -465,6 +481,28 @@ def test_an_application_that_still_says_dedup_key_is_not_refused(box: Bench) -> 
     assert box.commit(TABLE, "a", dedup_key="once") == [once]
     assert box.in_table() == [once]
     assert box.deliver(LOG) == [once]
+
+
+@pytest.mark.parametrize("stage", [Stage.BOTH, Stage.LOG])
+def test_the_number_of_buckets_stays_as_long_as_there_is_a_log(box: Bench, stage: Stage) -> None:
+    box.bring_to(stage)
+    other = replace(box.boxes[TABLE], bucket_size=4)
+    for dry in (True, False):
+        with pytest.raises(SchemaMismatch, match="boxengine db convert order_item --to table"):
+            sizes.change(box.engine, other, dry=dry)
+    box.conversion().back()
+    box.conversion().finish_to_table()
+    assert sizes.change(box.engine, other) == (2, 4)
+
+
+def test_nothing_is_sent_back_into_a_log_that_only_some_workers_read(box: Bench) -> None:
+    box.bring_to(Stage.LOG)
+    first, *_ = box.commit(LOG, "a", "b")
+    assert len(box.deliver(LOG)) == 2
+    box.conversion().back()
+    with pytest.raises(SchemaMismatch, match="order_item is between table and log: finish its conversion first"):
+        Mover(box.engine, box.boxes[LOG]).back(Target(item=first))
+    box.conversion().finish_to_table()
 
 
 def test_a_log_that_db_create_has_made_too_early_is_taken_while_it_is_empty(box: Bench) -> None:

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from boxengine.adapters.sql.log import moving
 from boxengine.adapters.sql.log.moving import Moved, Mover, Target, give_up, unread_by
-from boxengine.adapters.sql.making import checks, schema
+from boxengine.adapters.sql.making import checks, schema, sizes
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.errors import SchemaMismatch, StoreConflict, StoreUnavailable
 from tests.eventually import eventually
@@ -194,6 +194,15 @@ def test_it_waits_for_a_delivery_under_way_and_says_so_if_that_does_not_end(
     ):
         of(log).ahead(None)
     assert len(all_of(log)) == 1
+
+
+def test_with_another_number_of_buckets_than_the_log_was_filled_with_nothing_is_moved(log: SharedLog) -> None:
+    item = log.commit(bucket=1)
+    sizes.record(log.engine, [log.readers["billing"]])
+    for other in (replace(log.readers["billing"], bucket_size=number) for number in (1, 3)):
+        with pytest.raises(SchemaMismatch, match="was filled with 2"):
+            Mover(log.engine, other).ahead(None)
+    assert log.read("billing", buckets=(1,)) == [item]
 
 
 def test_positions_of_another_server_are_not_moved(log: SharedLog) -> None:

@@ -215,6 +215,8 @@ class Conversion:
                 side = standing_of(connection, self._box).side
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({lock_space(side)}, {_NO_BUCKET})")
             found = standing_of(connection, self._box)
+            # Its number of buckets would be recorded, and be that of the positions.
+            found.side.refuse_another_size()
             steps = Steps(connection, found, self._table, lock_timeout=self._patience.lock_timeout)
             yield _Turn(connection, found, steps, run)
             if self._show is not None and shown:

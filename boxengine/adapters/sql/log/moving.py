@@ -19,6 +19,7 @@ from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.connecting.limiting import unlimited
 from boxengine.adapters.sql.dialects.postgresql import lock_space
 from boxengine.adapters.sql.log.readers import Readers
+from boxengine.adapters.sql.log.stage import Stage, stage_of
 from boxengine.adapters.sql.log.tables import BUCKET, in_text, log_name, reflect_log
 from boxengine.adapters.sql.log.under_way import waiting_for_deliveries
 from boxengine.adapters.sql.shape.tables import BoxTable, reflect
@@ -91,6 +92,7 @@ class Mover:
         """
         sought = None if dry or target.since is None else self._seek(target)
         with self._moving(dry=dry) as move:
+            move.refuse_between_storages()
             return _sum([move.back(position, target, sought) for position in move.positions()])
 
     def ahead(self, target: Target | None, *, dry: bool = False) -> Moved:
@@ -116,6 +118,7 @@ class Mover:
         with translated(self._engine), self._engine.connect() as connection, connection.begin() as transaction:
             unlimited(connection)
             side = reflect(connection, self._box)
+            side.refuse_another_size()  # others of its buckets may be in a delivery
             found = reflect_log(connection, side)
             move = _Move(connection, side, found.log, found.positions, dry=dry)
             if not dry:
@@ -165,6 +168,16 @@ class _Move:
                 )
             found.append(position)
         return found
+
+    def refuse_between_storages(self) -> None:
+        """Raises:
+        SchemaMismatch: what goes back to the log would be out of reach of workers that read the table alone.
+        """
+        if stage_of(self._connection, self._side) is Stage.BOTH:
+            name = self._side.box.name
+            raise SchemaMismatch(
+                f"box {name} is between table and log: finish its conversion first, as boxengine doctor says"
+            )
 
     def lowest(self, position: Position, target: Target) -> int | None:
         """The lowest id of the bucket's items from the target on."""

@@ -81,12 +81,18 @@ def change(engine: Engine, box: Box, *, dry: bool = False, patience: int = _PATI
 
     Raises:
         BadUsage: the box has a log.
-        SchemaMismatch: there are rows that would lose their order or their worker.
+        SchemaMismatch: there are rows that would lose their order or their worker, or items are in a log.
     """
     if box.storage is Storage.LOG:
         raise BadUsage(f"box {box.name}: with storage: log the bucket_size of a table stays what it was")
     with translated(engine), engine.connect() as connection:
         table = reflect(connection, box)
+        table.refuse_another_storage()
+        if connection.dialect.name == "postgresql" and stage_of(connection, table) is not Stage.TABLE:
+            raise SchemaMismatch(
+                f"box {box.name}: it has a log, whose items stay in the buckets of the old size; first: boxengine db convert "
+                f"{box.name} --to table --finish"
+            )
         connection.rollback()  # what follows begins a transaction of its own
         if table.recorded_size != box.bucket_size:
             if dry:
