@@ -86,7 +86,7 @@ def test_a_log_is_not_made_beside_a_table_in_use(project: Project) -> None:
     ids = project.fill(2, keys=1)["0"]
     deploy(project, "log")
     told = (
-        f"storage is log, but its items are in table '{TABLE}', which has no log yet: set storage: table, and convert it "
+        f"storage is log, but its items go into table '{TABLE}', which has no log yet: set storage: table, and convert it "
         f"with: boxengine db convert {BOX} --to log"
     )
     for step in (["create"], ["upgrade"]):

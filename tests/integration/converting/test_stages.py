@@ -483,6 +483,16 @@ def test_an_application_that_still_says_dedup_key_is_not_refused(box: Bench) -> 
     assert box.deliver(LOG) == [once]
 
 
+def test_beside_a_table_that_had_items_db_create_makes_no_log(box: Bench) -> None:
+    """Where delivery deletes, it is empty now and then, and applications write to it all the same."""
+    box.commit(TABLE, "a")
+    box.run("DELETE FROM order_items")
+    with pytest.raises(SchemaMismatch, match="convert it with: boxengine db convert order_item --to log"):
+        schema.create(box.engine, [box.boxes[LOG]])
+    box.bring_to(Stage.LOG)
+    assert schema.create(box.engine, [box.boxes[LOG]]) == []
+
+
 @pytest.mark.parametrize("stage", [Stage.BOTH, Stage.LOG])
 def test_the_number_of_buckets_stays_as_long_as_there_is_a_log(box: Bench, stage: Stage) -> None:
     box.bring_to(stage)

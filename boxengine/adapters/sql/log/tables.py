@@ -117,8 +117,8 @@ def refuse_old_servers(connection: Connection, table: str) -> None:
 
 
 def refuse_used_table(connection: Connection, box: Box) -> None:
-    """Refuses a log that is still to be made beside a table with items. Applications may still write to that table, and nothing
-    would keep the order between both. Inbox boxes cannot be converted: their consumers are stopped for the change.
+    """Refuses a log that is still to be made beside a table that has, or had, items. Applications may still write to that table,
+    and nothing would keep the order between both. Inbox boxes cannot be converted: their consumers are stopped for the change.
 
     Raises:
         SchemaMismatch: the box has to be converted.
@@ -133,10 +133,16 @@ def refuse_used_table(connection: Connection, box: Box) -> None:
     side.refuse_another_storage()
     if side.recorded_storage is Storage.LOG:
         return  # it had a log, which somebody has dropped
-    if connection.execute(text(f"SELECT EXISTS (SELECT FROM {side.in_text})")).scalar():
+    # Where delivery deletes, the table is empty most of the time; its sequence tells that there were items.
+    used = text(
+        f"SELECT EXISTS (SELECT FROM {side.in_text}) OR EXISTS ("
+        "SELECT FROM (SELECT CAST(pg_get_serial_sequence(:name, 'id') AS regclass) AS id) AS ids "
+        "WHERE has_sequence_privilege(ids.id, 'SELECT') AND pg_sequence_last_value(ids.id) IS NOT NULL)"
+    )
+    if connection.execute(used, {"name": side.name}).scalar():
         alone = "without its subscriptions for now, " if source.subscriptions else ""
         raise SchemaMismatch(
-            f"box {source.name}: storage is log, but its items are in table {source.table!r}, which has no log yet: {alone}set "
+            f"box {source.name}: storage is log, but its items go into table {source.table!r}, which has no log yet: {alone}set "
             f"storage: table, and convert it with: boxengine db convert {source.name} --to log"
         )
 
