@@ -515,6 +515,13 @@ def test_nothing_is_sent_back_into_a_log_that_only_some_workers_read(box: Bench)
     box.conversion().finish_to_table()
 
 
+def test_a_table_that_keeps_its_keys_as_numbers_gets_no_log(box: Bench) -> None:
+    box.run("ALTER TABLE order_items ALTER event_key TYPE bigint USING 0")
+    with pytest.raises(SchemaMismatch, match="cannot take items out of its log"):
+        box.conversion().prepare()
+    assert box.stage is Stage.TABLE
+
+
 def test_a_log_that_db_create_has_made_too_early_is_taken_while_it_is_empty(box: Bench) -> None:
     schema.create(box.engine, [box.boxes[LOG]])
     box.conversion().prepare()

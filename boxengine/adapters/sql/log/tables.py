@@ -244,7 +244,8 @@ def reflect_log(connection: Connection, side: BoxTable) -> LogTable:
     columns = connection.execute(_COLUMNS, {"name": quoted(connection.dialect, side.schema, log)}).scalars().all()
     own = [name for name in columns if name != "xact"]
     lacking = [name for name in own if not side.has(name)]
-    if lacking or "xact" not in columns or side.payload != "payload" or "processed_at" not in side.zoned:
+    old = side.payload != "payload" or "processed_at" not in side.zoned or side.numeric_keys
+    if lacking or old or "xact" not in columns:
         what = f"lacks {', '.join(lacking)}" if lacking else "was made for sbmt-outbox"
         raise SchemaMismatch(f"box {box.name}: table {box.table!r} {what}, so it cannot take items out of its log")
     return LogTable(
