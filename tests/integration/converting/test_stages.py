@@ -95,6 +95,36 @@ def test_a_table_that_computes_a_column_and_its_ids_itself_there_and_back(box: B
     assert box.ask("SELECT DISTINCT tenant FROM order_items") == [("acme",)]
 
 
+def test_a_log_takes_what_the_table_takes_whatever_the_model_says(box: Bench) -> None:
+    box.run("ALTER TABLE order_items ALTER event_key TYPE varchar(500), ADD region text NOT NULL DEFAULT 'eu'")
+    (table,) = schema.tables([box.boxes[TABLE]])
+    table.append_column(Column("region", Text, nullable=False))
+    command, key = Conversion(box.engine, box.boxes[TABLE], table, box.patience()), "k" * 400
+    command.prepare()
+    ids = box.commit(LOG, key)
+    command.finish_to_log()
+    ids += box.commit(LOG, key) + box.commit(TABLE, key)
+    assert box.ask("SELECT id, event_key, region FROM order_items_log") == [(each, key, "eu") for each in ids[1:]]
+    assert box.deliver(LOG, fail=(ids[1],)) == ids
+    assert box.ask("SELECT id, event_key, region FROM order_items WHERE errors_count = 1") == [(ids[1], key, "eu")]
+
+
+def test_a_column_of_which_the_model_does_not_know_that_the_table_computes_it(box: Bench) -> None:
+    box.run(
+        "ALTER TABLE order_items ADD tenant text NOT NULL GENERATED ALWAYS AS (split_part(event_key, '/', 1)) STORED"
+    )
+    (table,) = schema.tables([box.boxes[TABLE]])
+    table.append_column(Column("tenant", Text, nullable=False))
+    command = Conversion(box.engine, box.boxes[TABLE], table, box.patience())
+    command.prepare()
+    ids = box.commit(LOG, "acme/1")
+    command.finish_to_log()
+    ids += box.commit(LOG, "acme/2", "acme/3")
+    assert box.deliver(LOG, fail=(ids[1],)) == ids
+    command.back()
+    assert box.ask("SELECT id, tenant FROM order_items ORDER BY id") == [(each, "acme") for each in ids[:2]]
+
+
 def test_a_column_that_both_tables_get_on_the_way_moves_with_the_items(box: Bench) -> None:
     def add(column: str) -> None:
         for table in ("order_items", "order_items_log"):

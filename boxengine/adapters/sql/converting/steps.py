@@ -53,7 +53,8 @@ class Steps:
         """In one transaction with its trigger, so that nobody finds a log without it."""
         refuse_old_servers(self._connection, self._table.name)
         sequence = parts.sequence_of(self._connection, self._table, self._box)
-        needed = parts.parts(self._connection.dialect, self._table, self._box, sequence=sequence)
+        there = parts.as_it_is(self._connection, self._table)
+        needed = parts.parts(self._connection.dialect, there, self._box, sequence=sequence)
         made = [part.sql for part in needed if not part.is_there(self._connection)]
         triggers = [*self._texts.functions(), self._texts.trigger_of_log()]
         return [self._limit, *made, *self._identity(), *triggers, *self._mark(None)]

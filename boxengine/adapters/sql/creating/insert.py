@@ -18,7 +18,7 @@ from boxengine.adapters.sql.creating.choosing import inserts_for
 from boxengine.adapters.sql.creating.known_rows import KnownRows
 from boxengine.adapters.sql.creating.size_in_force import SizeInForce, comment
 from boxengine.adapters.sql.dialects.inserts import Inserts, runs
-from boxengine.adapters.sql.log.tables import log_table
+from boxengine.adapters.sql.log.tables import lengths_in_log, log_table
 from boxengine.adapters.sql.sessions.callers_connection import bind_arguments, callers_connection
 from boxengine.adapters.sql.shape.adapting import adapted, mapped
 from boxengine.adapters.sql.shape.columns import length_of, takes_one_value
@@ -62,7 +62,7 @@ class SqlRows:
         self._bind = bind_arguments(model, table)
         self._single = [name for name in own_columns(table) if takes_one_value(table.columns[name].type)]
         """The model's own columns, as far as they take single values."""
-        logged = box.storage is Storage.LOG
+        self._logged = logged = box.storage is Storage.LOG
         self._marked = table
         """Its comment holds the number of buckets in force; a log's own has none."""
         # In an inbox an item that stepped aside, or that was there before the log was, is known too.
@@ -145,8 +145,11 @@ class SqlRows:
 
         Where there was no limit, there is none: the column may hold another text than the one that was given.
         """
-        columns = inspect(connection).get_columns(self._table.name, schema=self._table.schema)
-        found = {column["name"]: length_of(column["type"]) for column in columns}
+        if self._logged:
+            found = lengths_in_log(connection, self._table)
+        else:
+            columns = inspect(connection).get_columns(self._table.name, schema=self._table.schema)
+            found = {column["name"]: length_of(column["type"]) for column in columns}
         return {
             name: NO_LIMIT if length == NO_LIMIT else found.get(self._table.columns[name].name, NO_LIMIT)
             for name, length in self._longest.items()

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sqlalchemy import Column, Connection, Table, text
+from sqlalchemy import Column, Connection, DefaultClause, MetaData, Table, inspect, text
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.schema import CreateColumn
+from sqlalchemy.types import NullType
 
 from boxengine.adapters.sql.log.partitions import default_of, first_of
 from boxengine.adapters.sql.log.readers import READERS
@@ -87,9 +88,26 @@ def create(connection: Connection, side: Table, box: Box) -> None:
         SchemaMismatch: the server cannot keep a log, or the box's table has no sequence.
     """
     refuse_old_servers(connection, side.name)
-    for part in parts(connection.dialect, side, box, sequence=sequence_of(connection, side, box)):
+    for part in parts(connection.dialect, as_it_is(connection, side), box, sequence=sequence_of(connection, side, box)):
         if not part.is_there(connection):
             connection.exec_driver_sql(for_driver(part.sql))
+
+
+def as_it_is(connection: Connection, table: Table) -> Table:
+    """The table with the types and defaults that its columns have in the database, where somebody may have widened them: what the
+    log takes in must be what the table takes in."""
+    found = {each["name"]: each for each in inspect(connection).get_columns(table.name, schema=table.schema)}
+    columns = []
+    for column in table.columns:
+        copy = column._copy()  # noqa: SLF001 - SQLAlchemy's way to take a column over
+        there = found.get(column.name)
+        if there is not None and column.computed is None and not isinstance(there["type"], NullType):
+            default = there["default"]
+            # What the table computes by itself is NULL in a log that was not told of it.
+            copy.type, copy.nullable = there["type"], there["nullable"] or "computed" in there
+            copy.server_default = None if default is None else DefaultClause(text(in_text(default)))
+        columns.append(copy)
+    return Table(table.name, MetaData(), *columns, schema=table.schema)
 
 
 def has_partitions(connection: Connection, side: Table, box: Box) -> bool:

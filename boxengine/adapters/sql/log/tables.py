@@ -29,8 +29,9 @@ _OUTCOMES = frozenset({"status", "errors_count", "error_log", "processed_at", "u
 IDENTITIES = ("uuid", "dedup_key")
 """Columns with a unique index in the log of an inbox box: a message that comes twice is one item there as well."""
 _COLUMNS = text(
-    "SELECT attname FROM pg_attribute WHERE attrelid = CAST(:name AS regclass) AND attnum > 0 AND NOT attisdropped "
-    "AND attgenerated = '' ORDER BY attnum"
+    "SELECT l.attname FROM pg_attribute AS l WHERE l.attrelid = CAST(:log AS regclass) AND l.attnum > 0 AND NOT l.attisdropped "
+    "AND l.attgenerated = '' AND NOT EXISTS (SELECT FROM pg_attribute AS s WHERE s.attrelid = CAST(:side AS regclass) "
+    "AND s.attname = l.attname AND s.attgenerated <> '') ORDER BY l.attnum"
 )
 """Not by SQLAlchemy, which warns of types that it does not know. Without what the database computes: nobody may copy that."""
 _IS_PARTITIONED = text("SELECT relkind = 'p' FROM pg_catalog.pg_class WHERE oid = to_regclass(:name)")
@@ -90,6 +91,17 @@ def log_table(side: Table, box_type: BoxType) -> Table:
             # The side table's sequence, as the database knows.
             column.server_default = FetchedValue()
     return Table(names_of(side.name)[0], MetaData(), *columns, schema=side.schema)
+
+
+def lengths_in_log(connection: Connection, log: Table) -> dict[str, int]:
+    """How many characters each column of a log takes that takes a limited number. Not by SQLAlchemy, as above."""
+    name = quoted(connection.dialect, log.schema or "", log.name)
+    # The number is stored with four bytes more.
+    query = text(
+        "SELECT attname, atttypmod - 4 FROM pg_attribute WHERE attrelid = to_regclass(:name) AND attnum > 0 AND atttypmod > 4 "
+        "AND NOT attisdropped AND atttypid IN (CAST('varchar' AS regtype), CAST('bpchar' AS regtype))"
+    )
+    return {str(column): int(length) for column, length in connection.execute(query, {"name": name})}
 
 
 def with_sources(boxes: Iterable[Box]) -> list[Box]:
@@ -241,7 +253,8 @@ def reflect_log(connection: Connection, side: BoxTable) -> LogTable:
                 refuse_used_table(connection, box)
             raise SchemaMismatch(f"box {box.name}: there is no table {name!r}; make it with: boxengine db create")
     refuse_others(connection, everyone, box)
-    columns = connection.execute(_COLUMNS, {"name": quoted(connection.dialect, side.schema, log)}).scalars().all()
+    names = {"log": quoted(connection.dialect, side.schema, log), "side": side.name}
+    columns = connection.execute(_COLUMNS, names).scalars().all()
     own = [name for name in columns if name != "xact"]
     lacking = [name for name in own if not side.has(name)]
     old = side.payload != "payload" or "processed_at" not in side.zoned or side.numeric_keys

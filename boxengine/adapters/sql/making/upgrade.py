@@ -221,7 +221,8 @@ class _Planner(TablePlanner):
         partitioned = log_parts.has_partitions(self._connection, self._table, self._box)
         log = quoted(self._dialect, self._table.schema or "", names_in(self._box)[0])
         broken = {} if partitioned else unfinished_indexes(self._connection, log)
-        for part in log_parts.parts(self._dialect, self._table, self._box, sequence=sequence):
+        table = log_parts.as_it_is(self._connection, self._table) if self._is_there() else self._table
+        for part in log_parts.parts(self._dialect, table, self._box, sequence=sequence):
             is_there = part.is_there(self._connection)
             # PostgreSQL makes no index over partitions concurrently.
             if part.index is not None and not partitioned:
