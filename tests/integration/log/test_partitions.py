@@ -93,6 +93,15 @@ def test_a_pass_makes_partitions_ahead_and_the_next_one_makes_nothing(bench: Ben
     assert turn(bench) == Turnover()
 
 
+def test_a_log_that_computes_a_column_gets_partitions(bench: Bench) -> None:
+    computed = "tenant text GENERATED ALWAYS AS (split_part(event_key, '/', 1)) STORED"
+    bench.run(f"ALTER TABLE order_items ADD {computed}; ALTER TABLE order_items_log ADD {computed}")
+    bench.run("DROP TABLE order_items_log_p0")
+    (made, *_) = turn(bench).made
+    of_it = f"attrelid = to_regclass('{made}') AND attname = 'tenant'"
+    assert bench.ask(f"SELECT CAST(attgenerated AS text) FROM pg_attribute WHERE {of_it}") == [("s",)]
+
+
 def test_partitions_are_made_while_a_transaction_has_written_and_is_not_over(bench: Bench) -> None:
     with bench.engine.connect() as writer:
         item = bench.put(writer)

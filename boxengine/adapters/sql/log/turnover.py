@@ -33,6 +33,8 @@ ATTEMPTS = 3
 """In one pass; the next pass tries again."""
 LONGEST_SEARCH = "1s"
 """For rows of a new partition in the default one, which is locked meanwhile."""
+_AS_THE_LOG = "INCLUDING ALL EXCLUDING IDENTITY EXCLUDING INDEXES EXCLUDING STATISTICS"
+"""A partition that lacks what the log computes could not be added to it. Its indexes come from the log as it is added."""
 _LATER = CONFLICT_STATES | {"23514", "57014"}
 """A lock that somebody holds; a row of the new range that stands in the default partition; a search that took too long."""
 
@@ -133,7 +135,7 @@ class _Turn:
         name = in_text(quoted(self._connection.dialect, self._place.schema, unquoted))
         settings = ", ".join(AUTOVACUUM)
         # Not made as a partition, for which writers would have to wait.
-        self._run(f"CREATE TABLE {name} (LIKE {self._log} INCLUDING DEFAULTS INCLUDING CONSTRAINTS) WITH ({settings})")
+        self._run(f"CREATE TABLE {name} (LIKE {self._log} {_AS_THE_LOG}) WITH ({settings})")
         self._run(f"COMMENT ON TABLE {name} IS '{in_text(note(found))}'")
         if found.identified:
             self._run(f"ALTER TABLE {name} REPLICA IDENTITY FULL")
