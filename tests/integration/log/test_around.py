@@ -266,6 +266,27 @@ def test_db_check_tells_of_a_column_that_a_migration_gave_to_the_table_alone_and
     assert bench.ask("SELECT id, tenant FROM order_items_log") == [(created, "umbrella")]
 
 
+def test_db_check_tells_of_columns_that_the_table_and_its_log_have_with_different_types(bench: Bench) -> None:
+    bench.run("ALTER TABLE order_items_log ALTER event_key TYPE varchar(500)")
+    (told,) = checks.check(bench.engine, [bench.box])
+    assert "(event_key: character varying(255), and character varying(500) in the log)" in told.message
+    bench.run("ALTER TABLE order_items ALTER event_key TYPE varchar(500)")
+    assert checks.check(bench.engine, [bench.box]) == []
+
+
+def test_db_check_tells_of_what_the_table_does_to_inserted_rows_and_its_log_does_not(bench: Bench) -> None:
+    bench.run("CREATE FUNCTION seen() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
+    audit = "CREATE TRIGGER {0} BEFORE {0} ON {1} FOR EACH ROW EXECUTE FUNCTION seen()"
+    for change in ("insert", "update"):
+        bench.run(audit.format(change, "order_items"))
+    bench.run("ALTER TABLE order_items ENABLE ROW LEVEL SECURITY")
+    (told,) = checks.check(bench.engine, [bench.box])
+    assert "has what order_items_log has not (row-level security, trigger insert)" in told.message
+    bench.run(audit.format("insert", "order_items_log"))
+    bench.run("ALTER TABLE order_items_log ENABLE ROW LEVEL SECURITY")
+    assert checks.check(bench.engine, [bench.box]) == []
+
+
 @pytest.fixture
 def odd(bench: Bench) -> Bench:
     """Tables with a generated column, whose ids are taken only from their sequence."""

@@ -169,6 +169,43 @@ def stricter_constraints(connection: Connection, side: BoxTable, log: LogTable) 
     return [str(name) for (name,) in connection.execute(query, {"side": side.name, "log": log.log})]
 
 
+def columns_of(connection: Connection, log: LogTable) -> frozenset[str]:
+    """The names of all columns of the log."""
+    query = text(
+        "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(:log) AND attnum > 0 AND NOT attisdropped"
+    )
+    return frozenset(connection.execute(query, {"log": log.log}).scalars())
+
+
+def unlike_columns(connection: Connection, side: BoxTable, log: LogTable) -> list[tuple[str, str, str]]:
+    """Columns that the side table and the log have with different types: name, and both types. Not the id, of which the log's
+    sequence gives no more than the side table takes."""
+    query = text(
+        "SELECT s.attname, format_type(s.atttypid, s.atttypmod), format_type(l.atttypid, l.atttypmod) "
+        "FROM pg_attribute AS s JOIN pg_attribute AS l ON l.attname = s.attname AND l.attrelid = to_regclass(:log) "
+        "WHERE s.attrelid = to_regclass(:side) AND s.attnum > 0 AND NOT s.attisdropped AND s.attname <> 'id' "
+        # A varchar without a limit is a text.
+        "AND replace(format_type(s.atttypid, s.atttypmod), 'text', 'character varying') "
+        "<> replace(format_type(l.atttypid, l.atttypmod), 'text', 'character varying') ORDER BY s.attnum"
+    )
+    found = connection.execute(query, {"side": side.name, "log": log.log})
+    return [(str(name), str(here), str(there)) for name, here, there in found]
+
+
+def what_the_log_lacks(connection: Connection, side: BoxTable, log: LogTable) -> list[str]:
+    """What the table that the log stands for does to rows that are inserted, and the log does not."""
+    query = text(
+        "SELECT 'trigger ' || quote_ident(t.tgname) FROM pg_trigger AS t WHERE t.tgrelid = to_regclass(:side) "
+        # 4: on INSERT.
+        "AND NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 4 <> 0 AND t.tgname <> 'boxengine_to_log' "
+        "AND NOT EXISTS (SELECT FROM pg_trigger AS l WHERE l.tgrelid = to_regclass(:log) AND l.tgfoid = t.tgfoid) "
+        "UNION ALL SELECT 'row-level security' FROM pg_class AS s JOIN pg_class AS l ON l.oid = to_regclass(:log) "
+        "WHERE s.oid = to_regclass(:side) AND s.relrowsecurity AND NOT l.relrowsecurity ORDER BY 1"
+    )
+    found = connection.execute(query, {"side": Readers.of(side).side(""), "log": log.log})
+    return [str(name) for (name,) in found]
+
+
 def referring_constraints(connection: Connection, side: BoxTable) -> list[tuple[str, str]]:
     """Foreign keys of other tables that refer to the table that the log stands for, where its items are not: table and name,
     quoted."""

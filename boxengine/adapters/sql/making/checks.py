@@ -16,7 +16,7 @@ from boxengine.adapters.sql.log.partitions import partitions_of
 from boxengine.adapters.sql.making.planning import LOCKED, engine_without_transactions, no_answer
 from boxengine.adapters.sql.making.schema import known_indexes, tables
 from boxengine.adapters.sql.shape.index_names import index_name, index_names
-from boxengine.adapters.sql.shape.tables import BoxTable, counters_of, quoted, reflect, unfinished_indexes
+from boxengine.adapters.sql.shape.tables import BoxTable, counters_of, reflect, unfinished_indexes
 from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.domain.jobs import JobBox
 from boxengine.domain.words import plural
@@ -227,6 +227,8 @@ def _check_log(connection: Connection, found: BoxTable, table: Table) -> list[Fi
         *_check_indexes_of_log(connection, box, log),
         *_check_own_columns(connection, found, log, table),
         *_check_constraints(connection, found, log),
+        *_check_types(connection, found, log),
+        *_check_inserts(connection, found, log),
         *_check_references(connection, found),
         *_check_publications(connection, box, log),
         *_check_partitions(connection, box, log),
@@ -244,7 +246,8 @@ def _check_own_columns(connection: Connection, side: BoxTable, log: logs.LogTabl
     """Migrations give a column of the model's to its table, and know nothing of the tables beside it."""
     box = side.box
     wanted = [each for each in table.columns if each.computed is None and logs.is_logged(each.name, box.type)]
-    lacking = [each for each in wanted if quoted(connection.dialect, each.name) not in log.shared]
+    there = logs.columns_of(connection, log)
+    lacking = [each for each in wanted if each.name not in there]
     if box.subscription is None:
         lacking = [each for each in lacking if side.has(each.name)]  # before its migration, nothing is wrong yet
     if lacking and not _is_told_of_another(box):
@@ -272,6 +275,31 @@ def _check_constraints(connection: Connection, side: BoxTable, log: logs.LogTabl
         yield Finding(
             side.box.name, "warning", told, remedy="Drop them, or keep what they refer to until items are delivered."
         )
+
+
+def _check_types(connection: Connection, side: BoxTable, log: logs.LogTable) -> Iterator[Finding]:
+    unlike = logs.unlike_columns(connection, side, log)
+    if unlike:
+        box, name = side.box, logs.names_in(side.box)[0]
+        columns = ", ".join(f"{column}: {here}, and {there} in the log" for column, here, there in unlike)
+        told = (
+            f"table {box.table} and {name} have columns of different types ({columns}): an item that does not fit the log is "
+            "refused when it is created; one that does not fit the table cannot be copied there when it fails, so its bucket "
+            "waits in front of it"
+        )
+        yield Finding(box.name, "warning", told, remedy="Give both tables the wider type.")
+
+
+def _check_inserts(connection: Connection, side: BoxTable, log: logs.LogTable) -> Iterator[Finding]:
+    box = side.box
+    lacking = [] if _is_told_of_another(box) else logs.what_the_log_lacks(connection, side, log)
+    if lacking:
+        name = logs.names_in(box)[0]
+        told = (
+            f"table {box.source.table} has what {name} has not ({', '.join(lacking)}): items are inserted into the log, and "
+            "reach the table only if they fail or wait for one that does"
+        )
+        yield Finding(box.name, "warning", told, remedy=f"Where it is needed, create it for {name}, too.")
 
 
 def _check_references(connection: Connection, side: BoxTable) -> Iterator[Finding]:
