@@ -216,7 +216,7 @@ class _Rows:
         schema, _, table = self.found.location.rpartition(".")
         if self._postgresql:
             (total,) = self._one(
-                "SELECT CASE WHEN reltuples < 0 OR relpages = 0 THEN -1 "
+                "SELECT CASE WHEN reltuples < 0 OR relpages <= 0 THEN -1 "
                 "ELSE reltuples / relpages * (pg_relation_size(oid) / current_setting('block_size')::int) END "
                 "FROM pg_class WHERE oid = to_regclass(:name)",
                 {"name": self.found.name},

@@ -13,6 +13,7 @@ from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from boxengine.adapters.sql.connecting.engine import ROW_LOCK_WAIT
 from boxengine.adapters.sql.connecting.errors import translated
+from boxengine.adapters.sql.log.tables import is_partitioned
 from boxengine.adapters.sql.shape.models import primary_key_name
 from boxengine.adapters.sql.shape.tables import quoted, unescaped
 from boxengine.errors import BoxError, StoreConflict
@@ -150,12 +151,18 @@ class TablePlanner:
         return str(element.compile(dialect=self._dialect)).strip().replace("%%", "%")
 
     def _index_step(self, name: str, statement: str) -> Step:
+        purpose = f"make the index {name}"
+        # PostgreSQL makes no index over partitions concurrently.
+        if self._postgres and is_partitioned(self._connection, self._name):
+            purpose += ", for which writers wait, as the table has partitions"
+            undo = f"DROP INDEX {quoted(self._dialect, self._table.schema or '', name)}"
+            return self._step(purpose, statement, undo=undo)
         if self._postgres:
             statement = statement.replace("INDEX ", "INDEX CONCURRENTLY ", 1)
             undo = f"DROP INDEX CONCURRENTLY {quoted(self._dialect, self._table.schema or '', name)}"
         else:
             undo = f"DROP INDEX {quoted(self._dialect, '', name)} ON {self._name}"
-        return self._step(f"make the index {name}", statement, concurrent=self._postgres, undo=undo)
+        return self._step(purpose, statement, concurrent=self._postgres, undo=undo)
 
     def _step(self, purpose: str, sql: str, **more: Any) -> Step:
         return Step(self._box_name, self._table.fullname, purpose, sql, **more)
