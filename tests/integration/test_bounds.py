@@ -272,6 +272,18 @@ def test_a_lost_connection_makes_the_worker_forget_its_bounds(scene: Scene) -> N
     assert scene.bounds() == [0, 0]
 
 
+def test_a_poll_that_loses_its_connection_makes_the_worker_forget_its_bounds(scene: Scene) -> None:
+    """A standby that is promoted without the last commits gives their ids again."""
+    scene.deliver_and_advance()
+    scene.direct.execute(
+        "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = current_database() "
+        "AND pid <> pg_backend_pid()"
+    )
+    with pytest.raises(StoreUnavailable):
+        scene.store.poll(scene.box, [0, 1], 10)
+    assert scene.bounds() == [0, 0]
+
+
 def test_a_table_without_the_index_that_serves_the_look_has_no_bounds(scene: Scene) -> None:
     with scene.store.engine.begin() as connection:
         (name,) = [

@@ -21,7 +21,7 @@ from boxengine.adapters.sql.shape.changes import tells_of_a_change
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.bounds import Pace
 from boxengine.domain.box import Box, Storage
-from boxengine.errors import StoreUnavailable
+from boxengine.errors import StoreConflict, StoreTooSlow, StoreUnavailable
 
 T = TypeVar("T")
 
@@ -99,6 +99,8 @@ class Asking:
                 return question(cursor, self._known.statements(box))
         except StoreUnavailable as error:
             if not tells_of_a_change(error.__cause__):
+                if self._reading(box) is self._looks and not isinstance(error, StoreConflict | StoreTooSlow):
+                    self._bounds.forget(box.name)  # another server may answer next, which knows less
                 raise
         self._forget(box)
         with self._cursor(self._reading(box)) as cursor:
