@@ -286,7 +286,7 @@ def _unless_said(options: Mapping[str, Any], address: URL) -> dict[str, Any]:
 
 def _settings(silence: int, *, patient: bool) -> Mapping[str, int]:
     """Those of MySQL's sessions."""
-    own = {"innodb_lock_wait_timeout": ROW_LOCK_WAIT, "wait_timeout": silence}
+    own = {"innodb_lock_wait_timeout": ROW_LOCK_WAIT, "wait_timeout": silence} | _FOR_PEOPLE
     # The server's own limit for a locked table is a day.
     return own if patient else own | {"lock_wait_timeout": ROW_LOCK_WAIT}
 
@@ -324,6 +324,9 @@ _OF_MARIADB = dict.fromkeys(
     ("idle_transaction_timeout", "idle_readonly_transaction_timeout", "idle_write_transaction_timeout"), 0
 )
 """A batch lasts as long as its transports' calls. How long a worker may be silent in it, ``wait_timeout`` says."""
+_FOR_PEOPLE = {"sql_safe_updates": 0, "sql_select_limit": 2**64 - 1}
+"""What a server may have for all its sessions, to keep people from accidents. The outcomes of a batch are written by joins, which
+the first refuses, and the second cuts off answers, without a word."""
 _OF_POSTGRESQL = {
     "application_name": "boxengine",
     "connect_timeout": CONNECT_TIMEOUT,
