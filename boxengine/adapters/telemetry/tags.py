@@ -72,7 +72,7 @@ class TagFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         known = record.__dict__
-        for tags in (_tags.get() or {}, _tags_of(_work.get())):
+        for tags in (_tags.get() or {}, _tags_of_work()):
             for name, value in tags.items():
                 known.setdefault(safe(name), value)
         span = trace.get_current_span().get_span_context()
@@ -170,9 +170,21 @@ class _Each(AbstractContextManager[None]):
             self._in_hand[self._thread] = self._before
 
 
-def _tags_of(work: Work | None) -> Mapping[str, object]:
+def _tags_of_work() -> Mapping[str, object]:
+    """Those of what the thread is working on."""
+    work = _work.get()
     if work is None:
         return {}
+    # A propagator logs headers that it does not understand, and a model's code may log, too. If those lines asked for the tags
+    # again, that would never end, and the error would be the transport's that wrote the first line.
+    token = _work.set(None)
+    try:
+        return _tags_of(work)
+    finally:
+        _work.reset(token)
+
+
+def _tags_of(work: Work) -> Mapping[str, object]:
     tags: dict[str, object] = {"box": work.box.name, "partition": work.partition, "transport": work.transport}
     item = work.item
     if item is not None:
@@ -185,7 +197,7 @@ def _tags_of(work: Work | None) -> Mapping[str, object]:
 
 def _trace_id(item: Item) -> str | None:
     """Of the trace in which the item was created; the span at work may be that of a whole batch."""
-    with contextlib.suppress(ValueError):  # options that are no JSON
+    with contextlib.suppress(Exception):  # of a propagator: a log line must not fail a delivery
         context = carried_context(item, propagate.get_global_textmap())
         if context is not None:
             return trace.format_trace_id(trace.get_current_span(context).get_span_context().trace_id)

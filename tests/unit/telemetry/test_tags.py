@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.telemetry import logs
@@ -131,6 +132,47 @@ def test_options_that_are_no_json_cost_a_line_its_trace_and_nothing_else(stream:
     with LogTracer().sending(BOX, "http", [item(7, options='{"traceparent')]):
         theirs.info("posted")
     assert [line["item"] for line in lines(stream)] == [7]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"baggage": "no pair"},
+        {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01", "tracestate": "no pair"},
+    ],
+)
+def test_a_header_that_the_propagator_does_not_understand_costs_a_transport_nothing(
+    stream: io.StringIO, headers: dict[str, str]
+) -> None:
+    with LogTracer().sending(BOX, "http", [item(7, options={"headers": headers})]):
+        theirs.info("posted")
+    complaint, posted = lines(stream)
+    assert complaint["logger"].startswith("opentelemetry.")
+    assert (posted["message"], posted["item"]) == ("posted", 7)
+    assert ("trace_id" in posted) == ("traceparent" in headers)
+
+
+def test_a_model_whose_details_are_worked_out_with_lines_of_their_own_has_both(stream: io.StringIO) -> None:
+    def hook(item: Item) -> dict[str, Any]:
+        theirs.info("looked up")
+        return {"order": 42}
+
+    with LogTracer().sending(BOX, "http", [item(7)._replace(box=replace(BOX, extra_log_details=hook))]):
+        theirs.info("posted")
+    assert [(line["message"], line.get("order")) for line in lines(stream)] == [("looked up", None), ("posted", 42)]
+
+
+def test_a_propagator_that_raises_costs_a_line_its_trace_and_nothing_else(
+    stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(TraceContextTextMapPropagator):
+        def extract(self, *_args: object, **_options: object) -> Any:
+            raise KeyError("span")
+
+    monkeypatch.setattr("opentelemetry.propagate.get_global_textmap", Broken)
+    with LogTracer().sending(BOX, "http", [item(7, options=CREATED)]):
+        theirs.info("posted")
+    assert [(line["item"], line.get("trace_id")) for line in lines(stream)] == [(7, None)]
 
 
 def test_work_within_work_is_noted_and_taken_back(stream: io.StringIO) -> None:
