@@ -85,7 +85,9 @@ def job_loops(pipelines: Mapping[str, JobPipeline], ground: JobGround, *, shared
         made.sources.append(loops.make("job-sharing", sharing.look, interrupt=sharing.stop))
         made.processors.append(loops.make("job-shared", sharing.turn, count=shared_threads, limit=NO_LIMIT))
     if ground.measuring:
-        watch = JobBacklogWatch(boxes, store=ground.store, outages=loops.outages, observer=ground.observer)
+        watch = JobBacklogWatch(
+            boxes, store=ground.store, outages=loops.outages, observer=ground.observer, clock=ground.clock
+        )
         made.housekeeping.append(loops.make("job-backlog", watch.turn))
     made.housekeeping.append(loops.make("job-watchdog", Watchdog(ground.runs, timing=ground.timing).turn))
     made.close.append(Closing("the connections for jobs", ground.store.close))

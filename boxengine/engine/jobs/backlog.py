@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from boxengine.domain.jobs import JobBox
+from boxengine.engine.running.backlog import SOON, TURN_LIMIT
 from boxengine.engine.running.outages import Outages
 from boxengine.engine.timing import TIMING
 from boxengine.errors import Unavailable
+from boxengine.ports import Clock
 from boxengine.ports.jobs import JobObserver, JobStore, JobsWaiting
 
 INTERVAL = timedelta(seconds=TIMING.measured)
@@ -21,22 +23,32 @@ COUNTED_TO = 10_000
 class JobBacklogWatch:
     """Measures the boxes of one worker. One thread runs its turns."""
 
-    def __init__(self, boxes: Sequence[JobBox], *, store: JobStore, outages: Outages, observer: JobObserver) -> None:
+    def __init__(
+        self, boxes: Sequence[JobBox], *, store: JobStore, outages: Outages, observer: JobObserver, clock: Clock
+    ) -> None:
         self._boxes = boxes
         self._store = store
         self._outages = outages
         self._observer = observer
+        self._clock = clock
 
     def turn(self) -> timedelta:
-        """Measures all boxes and returns the pause until the next turn."""
-        for box in self._boxes:
-            what = f"measuring {box.name}"
-            try:
-                self._observer.see(JobsWaiting(box, self._store.backlog(box, limit=COUNTED_TO)))
-            except Unavailable:
-                continue  # the loops that need the database report its outage; there is nothing to measure
-            except Exception as error:  # one box's trouble must not stop the others
-                self._outages.failed(what, error)
-                continue
-            self._outages.worked(what)
+        """Measures all boxes, or as many as the time allows; returns the pause until the next turn."""
+        ends = self._clock.monotonic() + TURN_LIMIT.total_seconds()
+        for number, box in enumerate(self._boxes, 1):
+            self._measure(box)
+            if self._clock.monotonic() >= ends:
+                self._boxes = [*self._boxes[number:], *self._boxes[:number]]
+                return SOON
         return INTERVAL
+
+    def _measure(self, box: JobBox) -> None:
+        what = f"measuring {box.name}"
+        try:
+            self._observer.see(JobsWaiting(box, self._store.backlog(box, limit=COUNTED_TO)))
+        except Unavailable:
+            return  # the loops that need the database report its outage; there is nothing to measure
+        except Exception as error:  # one box's trouble must not stop the others
+            self._outages.failed(what, error)
+            return
+        self._outages.worked(what)

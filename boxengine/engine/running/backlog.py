@@ -21,6 +21,11 @@ from boxengine.ports import Clock, Duty, HistoryStore, JobQueue, LeaseName, Leas
 INTERVAL = timedelta(seconds=TIMING.measured)
 STRANDED_INTERVAL = timedelta(minutes=1)
 """Stranded rows appear only when the configuration changes, so there is no hurry to count them."""
+TURN_LIMIT = timedelta(seconds=30)
+"""A turn begins with no further box after this time. Where a server has vanished, each question waits in vain for seconds, and
+health would take a turn over many boxes for a hanging one."""
+SOON = timedelta(seconds=1)
+"""The pause before the turn that goes on with the other boxes."""
 LEASE_TTL = timedelta(seconds=TIMING.measured_for)
 """Short, so that another worker soon replaces one that was killed; long enough for the holder to miss one turn."""
 
@@ -52,20 +57,20 @@ class Backlog:
         self._token = token
         self._chosen_for: set[LeaseName] = set()
         """Leases that this worker may hold."""
+        self._coordinated = True
+        """Whether the coordinator has answered everything in this turn."""
         self._stranded_at: dict[str, float] = {}
         """By box, the monotonic time at which stranded rows were last counted."""
 
     def turn(self) -> timedelta:
-        """Measures all boxes and returns the pause until the next turn."""
-        for box in self._boxes:
-            what = f"measuring {box.name}"
-            try:
-                self._look(box)
-                self._outages.worked(what)
-            except Unavailable:
-                pass  # the loops that need the database report its outage; there is nothing to measure
-            except Exception as error:  # one box's trouble must not stop the others
-                self._outages.failed(what, error)
+        """Measures all boxes, or as many as the time allows; returns the pause until the next turn."""
+        self._coordinated = True
+        ends = self._clock.monotonic() + TURN_LIMIT.total_seconds()
+        for number, box in enumerate(self._boxes, 1):
+            self._measure(box)
+            if self._clock.monotonic() >= ends:
+                self._boxes = [*self._boxes[number:], *self._boxes[:number]]
+                return SOON
         return INTERVAL
 
     def release(self) -> None:
@@ -73,6 +78,18 @@ class Backlog:
         with contextlib.suppress(QueueUnavailable):
             for name in self._chosen_for:
                 self._leases.release(name, self._token)
+
+    def _measure(self, box: Box) -> None:
+        what = f"measuring {box.name}"
+        try:
+            self._look(box)
+            self._outages.worked(what)
+        except QueueUnavailable:
+            self._coordinated = False
+        except Unavailable:
+            pass  # the loops that need the database report its outage; there is nothing to measure
+        except Exception as error:  # one box's trouble must not stop the others
+            self._outages.failed(what, error)
 
     def _look(self, box: Box) -> None:
         if not self._chosen(box):
@@ -84,7 +101,8 @@ class Backlog:
         self._observer.see(events.OldestPending(box, seconds=age))
         self._measure_unread(box)
         self._count_stranded(box)
-        self._lengths.measure(box, paused=self._pauses.paused(box))
+        if self._coordinated:
+            self._lengths.measure(box, paused=self._pauses.paused(box))
 
     def _measure_unread(self, box: Box) -> None:
         if box.subscription is not None:
@@ -102,8 +120,10 @@ class Backlog:
     def _chosen(self, box: Box) -> bool:
         name = LeaseName(Duty.BACKLOG, box.name)
         self._chosen_for.add(name)
-        try:
-            return self._leases.acquire(name, self._token, ttl=LEASE_TTL)
-        except QueueUnavailable:
-            # Without the coordinator nothing is delivered, and that is when people most need the age of the oldest row.
-            return True
+        if self._coordinated:
+            try:
+                return self._leases.acquire(name, self._token, ttl=LEASE_TTL)
+            except QueueUnavailable:
+                self._coordinated = False
+        # Without the coordinator nothing is delivered, and that is when people most need the age of the oldest row.
+        return True

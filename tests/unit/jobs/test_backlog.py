@@ -12,6 +12,7 @@ from boxengine.adapters.memory.jobs import MemoryJobs
 from boxengine.adapters.telemetry.prometheus import PrometheusObserver
 from boxengine.domain.jobs import JobBacklog, JobBox
 from boxengine.engine.jobs.backlog import JobBacklogWatch
+from boxengine.engine.running.backlog import SOON
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import StoreUnavailable
 from tests.conformance.jobs import BOX, new
@@ -25,8 +26,12 @@ class Jobs(MemoryJobs):
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
         self.errors: dict[str, Exception] = {}
+        self.clock = clock
+        self.seconds = 0.0
+        """How long an answer takes."""
 
     def backlog(self, box: JobBox, *, limit: int) -> JobBacklog:
+        self.clock.advance(timedelta(seconds=self.seconds))
         if box.name in self.errors:
             raise self.errors[box.name]
         return super().backlog(box, limit=limit)
@@ -40,7 +45,9 @@ class World:
         self.jobs = Jobs(self.clock)
         observer = PrometheusObserver(clock=self.clock, partitions=1, registry=self.registry)
         outages = Outages(observer=observer, error_tracker=lambda *_a, **_c: None, clock=self.clock)
-        self.watch = JobBacklogWatch([BOX, OTHER], store=self.jobs, outages=outages, observer=observer)
+        self.watch = JobBacklogWatch(
+            [BOX, OTHER], store=self.jobs, outages=outages, observer=observer, clock=self.clock
+        )
 
     def value(self, metric: str, box: JobBox = BOX, **labels: str) -> float | None:
         named = {} if metric == "box_worker_outages_total" else {"type": "job", "name": box.label, "owner": ""}
@@ -74,3 +81,12 @@ def test_while_the_database_is_away_nothing_is_measured_and_old_figures_go() -> 
     world.watch.turn()
     assert world.value("queue_oldest_ready_age_seconds") is None
     assert world.value("box_worker_outages_total", what="measuring report_job") is None
+
+
+def test_a_turn_over_boxes_that_answer_late_ends_in_time_and_the_next_goes_on_with_the_others() -> None:
+    world = World()
+    world.jobs.seconds = 60.0
+    assert world.watch.turn() == SOON
+    assert world.value("queue_oldest_ready_age_seconds", OTHER) is None
+    assert world.watch.turn() == SOON
+    assert world.value("queue_oldest_ready_age_seconds", OTHER) == 0

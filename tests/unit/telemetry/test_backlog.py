@@ -13,10 +13,11 @@ from boxengine.adapters.memory.pauses import MemoryPauses
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.telemetry.prometheus import PrometheusObserver
+from boxengine.app.running.loops import HOUSEKEEPING_LIMIT
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.job import Job
 from boxengine.engine.polling.pauses import PauseWatch
-from boxengine.engine.running.backlog import INTERVAL, STRANDED_INTERVAL, Backlog
+from boxengine.engine.running.backlog import INTERVAL, SOON, STRANDED_INTERVAL, TURN_LIMIT, Backlog
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import QueueUnavailable, StoreUnavailable
 from boxengine.ports import Leases
@@ -67,12 +68,13 @@ class World:
 
     def worker(self, token: str, observer: Any, **parts: Any) -> Backlog:
         leases: Leases = parts.get("leases", self.leases)
+        boxes = parts.get("boxes", BOXES)
         return Backlog(
-            BOXES,
+            boxes,
             store=parts.get("store", self.store),
-            queue=self.queue,
+            queue=parts.get("queue", self.queue),
             leases=leases,
-            pauses=PauseWatch(self.pauses, BOXES, clock=self.clock),
+            pauses=PauseWatch(self.pauses, boxes, clock=self.clock),
             outages=Outages(observer=observer, error_tracker=lambda *_a, **_k: None, clock=self.clock),
             observer=observer,
             clock=self.clock,
@@ -195,3 +197,58 @@ def test_a_database_that_is_down_is_told_by_others_and_a_box_that_is_broken_does
     world.worker("a", told, store=Broken(ValueError("no such column"))).turn()
     assert told.outages == ["measuring order_item"]
     assert [name for name, _ in told.ages] == ["payment_item", "payment_item"]
+
+
+MANY = [Box(name=f"box{number}_item", type=BoxType.OUTBOX, table=f"box{number}_items") for number in range(300)]
+
+
+class Vanished:
+    """A server whose machine has gone: every question waits for as long as a connection may take."""
+
+    def __init__(self, clock: ManualClock, error: Exception, *, seconds: float) -> None:
+        self._clock = clock
+        self._error = error
+        self._seconds = seconds
+        self.asked = 0
+
+    def __getattr__(self, _name: str) -> Any:
+        def ask(*_args: object, **_options: object) -> Any:
+            self.asked += 1
+            self._clock.advance(timedelta(seconds=self._seconds))
+            raise self._error
+
+        return ask
+
+
+def test_with_a_database_that_has_vanished_a_turn_over_many_boxes_does_not_count_as_hanging() -> None:
+    world, told = World(), Told()
+    gone = Vanished(world.clock, StoreUnavailable("timed out"), seconds=5.0)
+    worker = world.worker("a", told, store=gone, boxes=MANY)
+    began = world.clock.monotonic()
+    assert worker.turn() == SOON
+    assert world.clock.monotonic() - began < HOUSEKEEPING_LIMIT.total_seconds()
+
+
+def test_with_a_redis_that_has_vanished_all_boxes_are_measured_and_it_is_asked_once_in_each_turn() -> None:
+    world, told = World(), Told()
+    gone = Vanished(world.clock, QueueUnavailable("timed out"), seconds=2.0)
+    worker = world.worker("a", told, leases=gone, queue=gone, boxes=MANY)
+    for turn in (1, 2):
+        assert worker.turn() == INTERVAL
+        assert gone.asked == turn
+    assert [name for name, _ in told.ages] == [box.name for box in MANY] * 2
+    assert told.queues == []
+
+
+def test_a_slow_database_is_asked_about_the_other_boxes_in_the_next_turn() -> None:
+    world, told = World(), Told()
+
+    class Slow(MemoryStore):
+        def oldest_pending(self, box: Box) -> Any:
+            world.clock.advance(TURN_LIMIT)
+            return super().oldest_pending(box)
+
+    worker = world.worker("a", told, store=Slow(world.clock))
+    worker.turn()
+    worker.turn()
+    assert [name for name, _ in told.ages] == ["order_item", "payment_item"]
