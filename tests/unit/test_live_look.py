@@ -148,3 +148,25 @@ def test_while_a_look_hangs_tabs_come_and_go(looks: Looks) -> None:
     threading.Thread(target=lambda: asyncio.run(tabs()), daemon=True).start()
     assert left.wait(timeout=10.0)
     assert looks.taken == 0, "the first look is still under way"
+
+
+def test_after_a_moment_without_threads_pages_and_tabs_are_shown_new_looks(
+    looks: Looks, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def tab() -> int:
+        async with shared.watching() as wait:
+            return await asyncio.wait_for(wait(), timeout=10.0)
+
+    shared = Live(looks)
+    shared.latest()
+    time.now += live.EVERY + 1
+    with monkeypatch.context() as crowded:
+        crowded.setattr(threading.Thread, "start", refuse)
+        for ask in (shared.latest, lambda: asyncio.run(tab())):
+            with pytest.raises(RuntimeError, match="new thread"):
+                ask()
+    assert shared.recent(patience=10.0).look == 2
+    assert asyncio.run(tab()) == 2

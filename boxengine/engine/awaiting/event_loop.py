@@ -63,9 +63,14 @@ class EventLoop:
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=_serve, args=[self._loop, self._closing], name=NAME, daemon=True)
-                self._thread.start()
+                loop = asyncio.new_event_loop()
+                thread = threading.Thread(target=_serve, args=[loop, self._closing], name=NAME, daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # the system has no thread left at the moment: the next coroutine tries again
+                    loop.close()
+                    raise
+                self._loop, self._thread = loop, thread
             return self._loop
 
 

@@ -236,7 +236,11 @@ class _Check:
             if fresh or self._asked_at is not None:
                 return
             self._asked_at = now
-        threading.Thread(target=self._ask, name=f"boxengine-check-{self._name}", daemon=True).start()
+        thread = threading.Thread(target=self._ask, name=f"boxengine-check-{self._name}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system has no thread left at the moment
+            self._answered(f"{self._name}: not asked: {error}")
 
     def complaint(self) -> str | None:
         """What is wrong. Waits for a check that is under way, at most until its timeout."""
@@ -263,6 +267,9 @@ class _Check:
         except Exception as error:
             first_line = str(error).partition("\n")[0]
             problem = f"{self._name}: {first_line or type(error).__name__}"
+        self._answered(problem)
+
+    def _answered(self, problem: str | None) -> None:
         with self._changed:
             now = self._clock.monotonic()
             if self._silent_since is not None:

@@ -124,10 +124,11 @@ class Live(Generic[T]):
         """The new look; there is never more than one."""
         with self._starting:
             if self._under_way is None or self._under_way.done():
-                under_way = self._under_way = Future[T]()
+                under_way = Future[T]()
                 threading.Thread(
                     target=self._fulfil, args=(under_way,), name="boxengine-console-look", daemon=True
                 ).start()
+                self._under_way = under_way  # now that somebody fulfils it: the system may have no thread left
             return self._under_way
 
     def _fulfil(self, promised: Future[T]) -> None:
@@ -163,10 +164,11 @@ class Live(Generic[T]):
         """
         watcher = _Watcher[T](asyncio.get_running_loop())
         with self._watching:
-            self._watchers.add(watcher)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._watch, name="boxengine-console-live", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._watch, name="boxengine-console-live", daemon=True)
+                thread.start()
+                self._thread = thread
+            self._watchers.add(watcher)
         try:
             yield watcher.next
         finally:

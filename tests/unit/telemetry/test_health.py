@@ -97,6 +97,21 @@ def test_a_server_that_hangs_does_not_hang_the_probe_and_is_asked_once(clock: Ma
     assert health.ready().ok
 
 
+def test_a_moment_without_threads_does_not_end_the_checks_of_a_server(
+    clock: ManualClock, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    health = Health(clock=clock, checks={"database": server.ping})
+    health.loop("poller-1", limit=LIMIT)
+    with monkeypatch.context() as crowded:
+        crowded.setattr(threading.Thread, "start", refuse)
+        assert health.ready().reasons == ("database: not asked: can't start new thread",)
+    clock.advance(timedelta(seconds=1.5))
+    assert health.ready().ok
+
+
 def test_the_silence_of_a_server_is_told_once_and_so_is_its_end(clock: ManualClock, server: Server) -> None:
     told: list[str] = []
     patience = timedelta(milliseconds=20)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import pytest
+
 from boxengine.domain.item import Item
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.awaiting.watch import LoopWatch
@@ -43,3 +45,20 @@ def test_a_loop_that_answers_and_one_that_nobody_needs_say_nothing(loop: EventLo
     loop.visit()
     watch.turn()
     assert told == []
+
+
+def test_a_moment_without_threads_leaves_no_loop_that_nobody_runs(
+    loop: EventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def answer() -> int:
+        return 42
+
+    with monkeypatch.context() as crowded:
+        crowded.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            loop.run(answer, name="answer")
+    assert loop.begun is None
+    assert loop.run(answer, name="answer") == 42
