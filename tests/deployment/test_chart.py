@@ -179,7 +179,9 @@ def test_every_pod_goes_where_the_values_say_and_has_the_files_of_secrets(
     objects = rendered("everything")
     for pod, container in containers(objects):
         assert (pod["nodeSelector"], pod["serviceAccountName"]) == ({"disk": "ssd"}, "shop")
-        (name,) = (each["name"] for each in pod["volumes"] if each.get("secret") == {"secretName": "kafka-ca"})
+        files = {"secretName": "kafka-ca", "defaultMode": 0o440}  # libpq refuses a key that all may read
+        (name,) = (each["name"] for each in pod["volumes"] if each.get("secret") == files)
+        assert pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsGroup"]
         assert {"name": name, "mountPath": "/etc/kafka", "readOnly": True} in container["volumeMounts"]
     pods = [each["spec"]["template"] for each in objects if each["kind"] in ("Deployment", "Job")]
     assert len(pods) == 4

@@ -35,6 +35,7 @@ securityContext:
   runAsNonRoot: true
   runAsUser: 10001
   runAsGroup: 10001
+  fsGroup: 10001 # may read secretFiles
   seccompProfile: {type: RuntimeDefault}
 volumes:
   - name: configuration
@@ -43,7 +44,7 @@ volumes:
     emptyDir: {medium: Memory, sizeLimit: 64Mi}
 {{- range $number, $files := .root.Values.secretFiles }}
   - name: secret-{{ $number }}
-    secret: {secretName: {{ $files.secret }}}
+    secret: {secretName: {{ $files.secret }}, defaultMode: 288} # 0440: PostgreSQL's client refuses a key that all may read
 {{- end }}
 {{- end }}
 
