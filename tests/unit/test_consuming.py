@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +21,7 @@ from boxengine.engine.consuming.loop import LAG_EVERY, ConsumeLimits, Consumer
 from boxengine.engine.consuming.repetitions import TELL_EVERY, Repetitions
 from boxengine.engine.consuming.stopped import LONGEST_WAIT, SHARE
 from boxengine.engine.running.outages import Outages
-from boxengine.errors import GraveUnavailable, InvalidItem, StoreUnavailable
+from boxengine.errors import GraveUnavailable, InvalidItem, NotPermitted, StoreConflict, StoreUnavailable
 from boxengine.ports import Consumed, InboxTransaction, TopicPartition
 from boxengine.ports.events import Event, Lagging, MessagesStored, OutageBegan, OutageEnded, OutageLasts
 
@@ -66,6 +67,8 @@ class World:
         graves: bool = True,
         batch_size: int = 100,
         rules: Mapping[str, Callable[[ReceivedMessage], Any]] | None = None,
+        box: Box = BOX,
+        outages: Outages | None = None,
     ) -> None:
         self.session: Any = self
         self.stored: list[str] = []
@@ -90,12 +93,12 @@ class World:
         self._graves = graves
         self.source = MemorySource(messages)
         self.consumer = Consumer(
-            BOX,
+            box,
             self.source,
             inbox=self,
             create_batch=self.create_batch,
             dead_letters=self,
-            outages=Outages(observer=self.observer, error_tracker=self.tell, clock=self.clock),
+            outages=outages or Outages(observer=self.observer, error_tracker=self.tell, clock=self.clock),
             error_tracker=self.tell,
             observer=self.observer,
             clock=self.clock,
@@ -256,6 +259,23 @@ def test_an_outage_of_the_store_is_waited_out_with_growing_pauses_and_told_to_no
     assert pauses == sorted(pauses)
     assert pauses[0] < pauses[-1]
     assert world.told == []
+
+
+@pytest.mark.parametrize("error", [NotPermitted("no INSERT"), StoreConflict("locked")])
+def test_a_table_that_the_database_refuses_stays_an_outage_however_much_other_boxes_store(error: Exception) -> None:
+    told = Counts()
+    outages = Outages(observer=told, error_tracker=lambda *_a, **_c: None, clock=ManualClock())
+    refused = World(message(0), outages=outages)
+    other = World(*map(message, range(4)), batch_size=1, box=replace(BOX, name="payment_inbox_item"), outages=outages)
+    refused.failing = [error] * 3
+    for _ in range(3):
+        refused.consumer.turn()
+        other.consumer.turn()
+    assert len(other.stored) == 3
+    assert told.outages == [("database (order_inbox_item)", str(error))]
+    assert told.recovered_from == []
+    refused.consumer.turn()
+    assert told.recovered_from == ["database (order_inbox_item)"]
 
 
 def keyed(offset: int, value: str) -> ReceivedMessage:

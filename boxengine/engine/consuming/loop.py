@@ -100,6 +100,8 @@ class Consumer:
         self._stopped = StoppedPartitions(box, source, outages=outages, clock=clock)
         self._columns: frozenset[str] = frozenset()
         self._broker = f"kafka ({box.name})"
+        # By box: the database may refuse one table, and what other boxes store says nothing of that one.
+        self._database = f"database ({box.name})"
 
     def turn(self) -> timedelta:
         """Receives, stores and acknowledges one batch; returns how long to wait before the next."""
@@ -119,10 +121,10 @@ class Consumer:
         except SourceUnavailable as error:
             return timedelta(seconds=self._outages.failed(self._broker, error, box=self._box, needed=True))
         except StoreUnavailable as error:
-            return timedelta(seconds=self._outages.failed("database", error, box=self._box))
+            return timedelta(seconds=self._outages.failed(self._database, error, box=self._box))
         self._outages.worked(self._broker)
         if messages:
-            self._outages.worked("database", began=began)
+            self._outages.worked(self._database, began=began)
         return NOW
 
     def _tell_lag(self) -> None:
