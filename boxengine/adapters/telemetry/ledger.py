@@ -137,7 +137,9 @@ class Ledger:
 
     def _map(self, size: int) -> mmap.mmap:
         if self._file is None:
-            return mmap.mmap(-1, size)
+            # Private: a web server that forks after the application is loaded would have all its processes count in one memory,
+            # each with an idea of its own of what is counted where.
+            return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE)
         _reserve(self._file.fileno(), size)
         return mmap.mmap(self._file.fileno(), size)
 

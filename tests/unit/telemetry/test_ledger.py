@@ -241,3 +241,27 @@ def test_a_disk_without_any_room_is_an_error_at_the_start(tmp_path: Path) -> Non
     done = in_a_full_folder(tmp_path, "4k", program)
     assert done.returncode == 1
     assert "No space left on device" in done.stderr
+
+
+FORKING = """
+import os
+from boxengine.adapters.telemetry.ledger import Ledger
+
+ledger = Ledger()
+ledger.add({("sent", "orders"): 1})
+child = os.fork()
+mine = ("sent", "parents" if child else "childs")
+for _ in range(2):
+    ledger.add({mine: 1, ("sent", "orders"): 1})
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+ledger.add({mine: 1})
+print(sorted((*key, reading.value) for key, reading in ledger.read().items()))
+"""
+
+
+def test_processes_that_a_server_forks_do_not_count_in_each_others_numbers() -> None:
+    # In a process of its own: one with threads is not forked.
+    counted = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=True)
+    assert counted.stdout.strip() == "[('sent', 'orders', 3.0), ('sent', 'parents', 3.0)]"
