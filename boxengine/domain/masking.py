@@ -27,7 +27,7 @@ def is_secret(path: Iterable[str | int]) -> bool:
 
 def masked(path: Iterable[str | int], value: Any) -> Any:
     """The value as it may be shown: ``***`` for a secret, texts without their passwords, the rest as it is."""
-    if value is not None and value != "" and is_secret(path):
+    if is_secret(path) and value is not None and value != "":
         return MASK
     return masked_text(value) if isinstance(value, str) else value
 

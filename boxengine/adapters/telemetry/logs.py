@@ -176,7 +176,7 @@ def _without_secrets(path: tuple[str | int, ...], value: object) -> object:
         return {masked_text(str(key)): _without_secrets((*path, str(key)), each) for key, each in known.items()}
     if isinstance(known, list | tuple):
         return [_without_secrets((*path, place), each) for place, each in enumerate(known)]
-    return masked_text(str(known))
+    return masked_text(text_of(known))
 
 
 def report(error: BaseException | str, /, **context: Any) -> None:

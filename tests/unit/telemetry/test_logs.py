@@ -385,6 +385,22 @@ def test_an_error_whose_text_cannot_be_had_is_logged_all_the_same(chosen: Format
     assert f"Mute: (says nothing: {raised.__name__})" in stream.getvalue()
 
 
+@pytest.mark.parametrize("chosen", ["json", "text"])
+def test_a_tag_whose_text_cannot_be_had_costs_no_line(chosen: Format) -> None:
+    class Detached:
+        def __str__(self) -> str:
+            raise LookupError
+
+        def __ne__(self, other: object) -> bool:
+            raise LookupError
+
+    stream = io.StringIO()
+    logs.configure(format=chosen, stream=stream)
+    logger.warning("refused", extra={"order": Detached(), "lines": [Detached()]})
+    assert "refused" in stream.getvalue()
+    assert stream.getvalue().count("(says nothing: LookupError)") == 2
+
+
 def test_the_default_error_tracker_logs_errors_and_messages_with_their_context() -> None:
     stream = io.StringIO()
     logs.configure(format="json", stream=stream)
