@@ -55,10 +55,10 @@ def replay(
 ) -> None:
     """Deliver delivered items again, chosen by id, key or time: as copies that go out after all items of their keys.
 
-    Each copy has the header Replay-Of, with the uuid of the original item. Without --overtake, it never overtakes a waiting
-    item of its key. --transport sends it only to one transport. For another topic, give the copies an event name or an
-    option that the configuration sends there. Counts first and asks on a terminal; elsewhere it needs --yes. 500 items per
-    transaction.
+    Each copy has the header Replay-Of, with the uuid of the original item. Without --overtake, it overtakes no item of its
+    key, unless that waits for a retry in a box without strict_order. --transport sends it only to one transport. For another
+    topic, give the copies an event name or an option that the configuration sends there. Counts first and asks on a
+    terminal; elsewhere it needs --yes. 500 items per transaction.
 
     Examples: boxengine items replay order_outbox_item --event-key 17 --dry-run; boxengine items replay order_outbox_item --ids 41
     """

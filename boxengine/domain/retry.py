@@ -25,6 +25,8 @@ class RetryContext(Protocol):
     def later_delivered(self, item: Item) -> bool:
         """Whether a later item of the same key (and event name, if the box has them) has been delivered.
 
+        Copies that a replay has made do not count: they hold an older state.
+
         Without an index by key this reads the whole table: a box with custom strategies that call it sets ``key_index``.
         """
 

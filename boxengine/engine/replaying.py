@@ -1,6 +1,7 @@
 """Replays delivered items: as copies behind all items of their keys, each with a header that names its original.
 
-A copy is an item like any other: it is retried, it may fail, and it never overtakes an item that was there before it.
+A copy is an item like any other: it is retried, it may fail, and it overtakes no item that was there before it, except, in a box
+without strict order, one that waits for its retry.
 A replay that is to overtake makes no copy: the item itself goes out again, from its old place before all live items of its key.
 """
 

@@ -86,7 +86,10 @@ class Claim(PlainClaim, Protocol):
         """
 
     def later_delivered(self, items: Sequence[Item]) -> Mapping[ItemId, ItemId]:
-        """For items with a later delivered one of the same key and event name: the id of that one, by the item's id."""
+        """For items with a later delivered one of the same key and event name: the id of that one, by the item's id.
+
+        Copies that a replay has made do not count: they hold an older state.
+        """
 
 
 ClaimT_co = TypeVar("ClaimT_co", bound=PlainClaim, covariant=True)

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from boxengine.domain.box import Backoff, Retention, StrictOrder
-from boxengine.domain.item import Status, rfc3339
+from boxengine.domain.item import REPLAY_OF, Status, rfc3339
 from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settlement
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Claim
@@ -379,6 +379,20 @@ def test_an_earlier_delivered_item_overtakes_nobody(harness: Harness) -> None:
     with harness.store.claims(box).open({0: None}, 1) as claim:
         assert claim.later_delivered(claim.items) == {}
         assert claim.later_delivered([]) == {}
+
+
+@of_tables
+def test_a_copy_that_a_replay_has_made_overtakes_nobody(harness: Harness) -> None:
+    box = harness.make_box(max_retries=5)
+    row = harness.insert(box)
+    copied = {"headers": {REPLAY_OF: "0b8b0e3c-7a0d-4b7e-8a36-5d9e0e9e4a11"}}
+    harness.insert(box, options=copied, status=int(Status.DELIVERED))
+    with harness.store.claims(box).open({0: None}, 1) as claim:
+        assert claim.later_delivered(claim.items) == {}
+    again = "6f5d8f0e-53a3-4a55-9a0c-7c1c6a3b1a22"
+    later = harness.insert(box, uuid=again, options={"headers": {REPLAY_OF: again}}, status=int(Status.DELIVERED))
+    with harness.store.claims(box).open({0: None}, 1) as claim:
+        assert claim.later_delivered(claim.items) == {row: later}, "one that went out again itself is as new as it was"
 
 
 def test_what_a_session_wrote_commits_with_the_outcomes(harness: Harness) -> None:

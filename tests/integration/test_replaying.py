@@ -111,6 +111,18 @@ def test_copies_stand_behind_all_items_of_their_key_in_the_order_of_their_origin
     assert min(copy["id"] for copy in copies) > live
 
 
+def test_a_delivered_copy_does_not_overtake_what_waits_for_its_retry(bench: Bench) -> None:
+    original, waiting = bench.insert(event_key="a"), bench.insert(PENDING, event_key="a")
+    bench.replays.run(bench.box, ItemFilter(ids=(original,)), MARKED)
+    (copy,) = bench.copies(original, waiting)
+    bench.harness.set_row(bench.box, copy["id"], status=DELIVERED)
+    with bench.harness.store.claims(bench.box).open({0: None}, 10) as claim:
+        assert [item.id for item in claim.items] == [waiting]
+        assert claim.later_delivered(claim.items) == {}, (
+            "the copy holds an older state: latest_available must not discard for it"
+        )
+
+
 def test_only_delivered_items_are_replayed_and_only_those_that_are_meant(bench: Bench) -> None:
     meant = bench.insert(event_key="a")
     others = [bench.insert(status, event_key="a") for status in (PENDING, FAILED, DISCARDED)]

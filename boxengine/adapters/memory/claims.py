@@ -110,7 +110,7 @@ class MemoryClaim:
             self._insist_on_connection()
             self.last_used = self._database.clock.monotonic()
             for row in self._database.rows(self._box):
-                if row.status == Status.DELIVERED:
+                if row.status == Status.DELIVERED and not row.is_copy:
                     last[row.event_key, row.event_name] = row.id
         found = ((item.id, last.get((item.event_key, item.event_name), item.id)) for item in items)
         return {item_id: later for item_id, later in found if later > item_id}

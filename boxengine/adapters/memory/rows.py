@@ -9,7 +9,7 @@ from typing import Any, assert_never
 from uuid import UUID
 
 from boxengine.domain.box import Box, StrictOrder
-from boxengine.domain.item import Item, Status
+from boxengine.domain.item import REPLAY_OF, Item, Status
 from boxengine.domain.item_id import ItemId
 
 UNFINISHED = frozenset({Status.PENDING, Status.FAILED})
@@ -44,6 +44,13 @@ class Row:
         if self.status == Status.DELIVERED or self.processed_at is None:
             return self.created_at
         return max(self.created_at, self.processed_at)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether a replay has made it, of a delivered row."""
+        headers = (self.options or {}).get("headers")
+        original = headers.get(REPLAY_OF) if isinstance(headers, Mapping) else None
+        return original is not None and original != str(self.uuid)
 
     def as_item(self, box: Box, *, dispatched_at: datetime) -> Item:
         """The row as the engine sees it."""

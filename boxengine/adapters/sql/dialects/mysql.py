@@ -24,6 +24,7 @@ from boxengine.adapters.sql.dialects.base import FIRST_GIVEN_UP, LOOKED_AT, LOOK
 from boxengine.adapters.sql.dialects.mysql_texts import NOW, MySqlTexts, same_key
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light
 from boxengine.adapters.sql.dialects.unreadable import EARLIEST, is_within_reach, legible, reason_of, without_values
+from boxengine.adapters.sql.shape.replayed import is_copy
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item, Status
@@ -198,9 +199,11 @@ class MySqlStatements:
     def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> dict[int, int]:
         # The stored keys are compared with each other, so no conversion between character sets can change them.
         same_event = "AND t.event_name <=> i.event_name" if self._table.has("event_name") else ""
+        # A copy that a replay has made stands behind newer items and holds an older state.
+        original = f"AND NOT {is_copy(postgresql=False)}" if self._table.has("options") else ""
         cursor.execute(
             f"SELECT i.id, (SELECT t.id FROM {self._name} AS t WHERE {same_key('t', 'i')} AND t.id > i.id "
-            f"AND t.status = {Status.DELIVERED:d} {same_event} LIMIT 1) AS later "
+            f"AND t.status = {Status.DELIVERED:d} {same_event} {original} LIMIT 1) AS later "
             f"FROM {self._name} AS i WHERE i.id IN ({_places(items)}) HAVING later IS NOT NULL",
             [item.id for item in items],
         )

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import assert_never
 
 from boxengine.adapters.sql.dialects.unreadable import is_within_reach
+from boxengine.adapters.sql.shape.replayed import is_copy
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.box import JITTER_STRIDE, StrictOrder
 from boxengine.domain.item import Status
@@ -182,10 +183,12 @@ class PostgresTexts:
         # The stored keys are compared with each other: in old tables they are numbers.
         name = self._table.name
         same_event = "AND t.event_name IS NOT DISTINCT FROM i.event_name" if self._table.has("event_name") else ""
+        # A copy that a replay has made stands behind newer items and holds an older state.
+        original = f"AND NOT {is_copy(postgresql=True)}" if self._table.has("options") else ""
         return (
             f"SELECT i.id, later.id FROM {name} AS i CROSS JOIN LATERAL ("
             f"SELECT t.id FROM {name} AS t WHERE t.event_key = i.event_key AND t.id > i.id "
-            f"AND t.status = {Status.DELIVERED:d} {same_event} LIMIT 1) AS later WHERE i.id = ANY(%s::bigint[])"
+            f"AND t.status = {Status.DELIVERED:d} {same_event} {original} LIMIT 1) AS later WHERE i.id = ANY(%s::bigint[])"
         )
 
     def outcomes(self) -> tuple[str, str]:

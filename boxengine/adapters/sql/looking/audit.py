@@ -21,9 +21,10 @@ from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.dialects.unreadable import within_reach
 from boxengine.adapters.sql.looking import key_order
+from boxengine.adapters.sql.shape.replayed import is_marked, mentions, names_itself
 from boxengine.adapters.sql.shape.tables import BoxTable, finished_indexes, leads_to_keys, quoted, unescaped
 from boxengine.domain.box import Box
-from boxengine.domain.item import REPLAY_OF, Status
+from boxengine.domain.item import Status
 from boxengine.ports.people.audit import AuditedRow, LastDelivered, Replayed, RowMark, Twins
 
 PAGE = 5000
@@ -174,14 +175,13 @@ class _Table:
         seq = "t.seq" if found.numbered else "NULL"
         moments = f"{self._utc('processed_at')}, {self._utc('created_at')}"
         uuid = "t.uuid::text" if self._postgres else "t.uuid"
-        replayed = self._replayed(uuid) if found.has("options") else f"{Replayed.NO:d}"
+        replayed = self._replayed() if found.has("options") else f"{Replayed.NO:d}"
         self.columns = f"t.id, t.event_key, t.bucket, t.status, ({' OR '.join(waits)}), {moments}, {seq}, {replayed}"
         own_identity = self._own_identity(replayed) if found.has("options") else "true"
         self.marks = f"t.id, {uuid}, t.status, {event_name}, {self._utc('created_at')}, {own_identity}"
 
-    def _replayed(self, uuid: str) -> str:
-        marked = self._mentioned(REPLAY_OF)
-        itself = f"strpos(t.options::text, {uuid}) > 0" if self._postgres else f"instr(t.options, {uuid}) > 0"
+    def _replayed(self) -> str:
+        marked, itself = is_marked(postgresql=self._postgres), names_itself(postgresql=self._postgres)
         return (
             f"CASE WHEN {marked} AND {itself} THEN {Replayed.AGAIN:d} "
             f"WHEN {marked} THEN {Replayed.COPY:d} ELSE {Replayed.NO:d} END"
@@ -189,12 +189,8 @@ class _Table:
 
     def _own_identity(self, replayed: str) -> str:
         # Of a row that goes out again, the first message carries the uuid, whatever the later ones do.
-        return f"NOT ({replayed} = {Replayed.COPY:d} AND {self._mentioned('Idempotency-Key')})"
-
-    def _mentioned(self, header: str) -> str:
-        """Whether the options have the header. As text, for they may be of any type, and need not be JSON."""
-        options = "t.options::text" if self._postgres else "t.options"
-        return f"coalesce({options} LIKE '%%\"{header}\"%%', false)"
+        key = mentions("Idempotency-Key", postgresql=self._postgres)
+        return f"NOT ({replayed} = {Replayed.COPY:d} AND {key})"
 
     def _utc(self, column: str) -> str:
         return self.utc(f"t.{column}", column)

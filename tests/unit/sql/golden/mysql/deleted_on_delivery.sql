@@ -316,6 +316,8 @@ SELECT i.id,
      AND t.id > i.id
      AND t.status = 2
      AND t.event_name <=> i.event_name
+     AND NOT (coalesce(t.options LIKE '%"Replay-Of"%', false)
+              AND NOT instr(t.options, t.uuid) > 0)
    LIMIT 1) AS later
 FROM shop.order_outbox_items AS i
 WHERE i.id IN ()

@@ -284,6 +284,8 @@ CROSS JOIN LATERAL
      AND t.status = 2
      AND t.event_name IS NOT DISTINCT
      FROM i.event_name
+     AND NOT (coalesce(t.options::text LIKE '%"Replay-Of"%', false)
+              AND NOT strpos(t.options::text, t.uuid::text) > 0)
    LIMIT 1) AS later
 WHERE i.id = ANY(%s::bigint[]);
 
