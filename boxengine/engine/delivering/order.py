@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
 from boxengine.domain.box import Box, StrictOrder
-from boxengine.domain.item import Item
+from boxengine.domain.item import REPLAY_OF, Item
 from boxengine.domain.item_id import ItemId
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import ItemFilter, ItemRow, ItemsStore, Observer, events
@@ -103,9 +103,13 @@ class OrderWatch:
             self._size -= len(self._pages.popleft()[1])
 
     def _promised(self, late: Sequence[Item]) -> list[Item]:
-        """The late items that break a promise: without strict order, later items may pass one that failed or was delayed."""
+        """The late items that break a promise: without strict order, later items may pass one that failed or was delayed.
+
+        One that a replay sends again was in order the first time.
+        """
+        late = [item for item in late if not _goes_out_again(item)]
         if self._strict:
-            return list(late)
+            return late
         untried = {item.id: item for item in late if item.processed_at is None}
         if not untried:
             return []
@@ -118,6 +122,15 @@ class OrderWatch:
             if may_wait(row):
                 del untried[row.id]
         return list(untried.values())
+
+
+def _goes_out_again(item: Item) -> bool:
+    try:
+        headers = item.options.get("headers")
+    except (TypeError, ValueError):
+        return False  # unreadable options; reported where they are needed
+    original = headers.get(REPLAY_OF) if isinstance(headers, Mapping) else None
+    return isinstance(original, str) and original.replace("-", "") == item.uuid.replace("-", "")
 
 
 def may_wait(row: ItemRow) -> bool:

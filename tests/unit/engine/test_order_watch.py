@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item
 from boxengine.engine.delivering.order import PAGE, OrderWatch
@@ -138,6 +140,20 @@ def test_a_batch_below_what_another_bucket_has_delivered_is_no_violation() -> No
     watched.deliver((6, "c"), (7, "d"), bucket=2)
     watched.deliver((5, "a"), bucket=1)
     assert watched.violations == [5]
+
+
+@pytest.mark.parametrize("order", [StrictOrder.NONE, StrictOrder.KEY])
+def test_an_item_that_a_replay_sends_before_later_ones_is_no_violation(order: StrictOrder) -> None:
+    """It was in order the first time. A copy is an item like any other."""
+    watched = Watched(strict_order=order)
+    watched.deliver((8, "a"))
+    uuid, other = "6f5d8f0e-53a3-4a55-9a0c-7c1c6a3b1a22", "0b8b0e3c-7a0d-4b7e-8a36-5d9e0e9e4a11"
+    again = watched._item(6, "a", tried=False, bucket=0)._replace(uuid=uuid)
+    watched.watch.delivered([again._replace(raw_options={"headers": {"Replay-Of": uuid}})], [6])
+    assert watched.violations == []
+    watched.rows.excuses = {6: {}}
+    watched.watch.delivered([again._replace(raw_options={"headers": {"Replay-Of": other}})], [6])
+    assert watched.violations == [6]
 
 
 def test_it_notices_what_comparing_with_all_earlier_deliveries_notices() -> None:
