@@ -139,7 +139,7 @@ def rebucket(
     """Apply the bucket_size of the configuration to a box without pending items.
 
     Workers refuse a bucket_size that differs from the one that their table was filled with. Exits with 1 while the box has
-    pending items, or failed items in buckets that would no longer exist.
+    pending items, or failed items in buckets that would no longer exist; under strict_order: key, any failed items.
     """
     from boxengine.adapters.sql.making import sizes  # noqa: PLC0415 - see Globals.boxes
     from boxengine.app.servers.database import connect_store  # noqa: PLC0415

@@ -15,7 +15,7 @@ from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.creating.insert import SqlRows
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.making import checks, schema, sizes, upgrade
-from boxengine.domain.box import Box, BoxType, Storage
+from boxengine.domain.box import Box, BoxType, Storage, StrictOrder
 from boxengine.errors import SchemaMismatch
 
 BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", bucket_size=16)
@@ -178,6 +178,18 @@ def test_failed_items_in_buckets_that_would_be_gone_are_in_the_way(engine: sa.En
     with pytest.raises(SchemaMismatch, match="buckets from 8 on hold 1 failed item,"):
         sizes.change(engine, SMALLER)
     assert sizes.change(engine, LARGER) == (16, 64)
+
+
+def test_a_failed_item_that_parks_its_key_is_in_the_way_of_every_size(engine: sa.Engine) -> None:
+    sizes.record(engine, [BOX])
+    fill(engine, 3, status=1)
+    parked = replace(LARGER, strict_order=StrictOrder.KEY)
+    for dry in (True, False):
+        with pytest.raises(
+            SchemaMismatch, match="1 failed item, which would hold back later items of their keys no longer"
+        ):
+            sizes.change(engine, parked, dry=dry)
+    assert comment(engine) == "boxengine bucket_size=16"
 
 
 def test_a_writer_that_has_not_committed_is_waited_for(engine: sa.Engine) -> None:

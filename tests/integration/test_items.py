@@ -17,7 +17,7 @@ from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.domain.box import Backoff, Box, BoxType, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.engine.item_actions import Action, ItemActions, Tally
-from boxengine.errors import BoxError, QueueUnavailable
+from boxengine.errors import BoxError, QueueUnavailable, SchemaMismatch
 from boxengine.ports import ItemFilter, RememberedFailure, Signal
 from boxengine.ports.events import DiscardedByHand, Event
 from tests.conformance.sql_stores import SqlHarness
@@ -388,3 +388,38 @@ def test_an_old_table_shows_its_rows_and_takes_every_action(
         ("3", DISCARDED),
     ]
     engine.dispose()
+
+
+# ── buckets that are gone ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("action", [Action.RETRY, Action.RESTART])
+def test_what_goes_out_again_leaves_a_bucket_that_the_box_no_longer_has(bench: Bench, action: Action) -> None:
+    gone, there = bench.insert(DISCARDED, bucket=40, event_key="7"), bench.insert(FAILED, bucket=1, event_key="7")
+    assert bench.run(action, of(DISCARDED, FAILED)) == Tally(2, 0)
+    assert [row["bucket"] for row in bench.harness.rows(bench.box)] == [3, 1], (
+        "an application may choose buckets itself"
+    )
+    due = bench.harness.store.poll(bench.box, list(bench.box.buckets), 10)
+    assert {row.id for row in due} == {gone, there}
+
+
+def test_nothing_moves_under_a_configuration_with_another_number_of_buckets(bench: Bench) -> None:
+    gone = bench.insert(DISCARDED, bucket=40)
+    recorded = "boxengine bucket_size=64"
+    bench.execute(
+        f"COMMENT ON TABLE {bench.box.table} IS '{recorded}'"
+        if bench.dialect == "postgresql"
+        else f"ALTER TABLE {bench.box.table} COMMENT = '{recorded}'"
+    )
+    with pytest.raises(SchemaMismatch, match="was filled with 64"):
+        bench.run(Action.RETRY, of(DISCARDED))
+    assert bench.statuses(gone) == [DISCARDED]
+
+
+def test_a_key_that_the_partition_strategy_does_not_take_is_named(harness: SqlHarness) -> None:
+    bench = Bench(harness, partition_strategy=lambda key, size: key % size)
+    gone = bench.insert(DISCARDED, bucket=40, event_key="seven")
+    with pytest.raises(BoxError, match=f"item {gone} is in a bucket that the box no longer has, .* 'seven'"):
+        bench.run(Action.RETRY, of(DISCARDED))
+    assert bench.statuses(gone) == [DISCARDED]

@@ -15,7 +15,7 @@ from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.domain.item import Status
 from boxengine.engine.replaying import Contradiction, Replays, chosen
 from boxengine.errors import BoxError
-from boxengine.ports import Copying, ItemFilter, Overtaking, Signal
+from boxengine.ports import Copying, ItemFilter, Overtaking, Replay, Signal
 from tests.conformance.sql_stores import SqlHarness, mysql
 
 PENDING, FAILED, DELIVERED, DISCARDED = map(int, Status)
@@ -236,6 +236,14 @@ def test_several_that_overtake_have_each_a_key_of_its_own_or_keep_theirs(bench: 
     bench.replays.run(bench.box, ItemFilter(event_key="a"), Overtaking(same_identity=True))
     for each in ids:
         assert bench.row(each)["options"]["headers"]["Idempotency-Key"] == str(bench.row(each)["uuid"])
+
+
+@pytest.mark.parametrize("how", [MARKED, Overtaking()], ids=["copied", "overtaking"])
+def test_what_is_replayed_leaves_a_bucket_that_the_box_no_longer_has(bench: Bench, how: Replay) -> None:
+    gone = bench.insert(event_key="7", bucket=40)
+    assert bench.replays.run(bench.box, ItemFilter(ids=(gone,)), how) == 1
+    due = bench.harness.store.poll(bench.box, list(bench.box.buckets), 10)
+    assert [row.bucket for row in due] == [7 % bench.box.bucket_size]
 
 
 def test_a_replay_that_cannot_be_meant_is_refused() -> None:

@@ -102,6 +102,7 @@ class ItemsStore(Protocol):
     Each change is one transaction over the given ids, at most a few thousand. It waits for nobody: rows that a worker has
     locked stay as they are and are not among the returned ids, nor are rows that do not match the filter (any more).
     A change that lets rows proceed (a retry; under strict order also a discard or a deletion) wakes the workers.
+    A row that becomes due again in a bucket that the box no longer has moves to the bucket of its key.
     Every method raises ``StoreUnavailable`` if the database does not answer.
     """
 

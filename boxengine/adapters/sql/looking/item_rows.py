@@ -6,6 +6,7 @@ deadlocks with one. It tests under the lock whether a row still matches.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -38,7 +39,9 @@ from sqlalchemy.types import NullType
 
 from boxengine.adapters.sql.shape.now import stored_now
 from boxengine.adapters.sql.shape.tables import BoxTable
+from boxengine.domain.box import Box
 from boxengine.domain.item import Status, rfc3339
+from boxengine.errors import BoxError
 from boxengine.ports import ItemFilter
 
 SHOWN = (
@@ -168,12 +171,35 @@ class ItemRows:
     def send_again(self, which: ItemFilter, ids: Sequence[int], *, options: TextClause) -> list[int]:
         """Makes delivered rows pending, as if never tried."""
         held = self._lock(which, ids, self._columns.status == int(Status.DELIVERED))
+        self.rehouse(held)
         values: dict[str, Any] = {"status": int(Status.PENDING), "errors_count": 0, "processed_at": None}
         return self._update(held, **values, options=options)
+
+    def rehouse(self, ids: Sequence[int]) -> None:
+        """Moves those of the rows whose bucket the box no longer has to the bucket of their key: where they are, no worker looks.
+
+        ``db rebucket`` leaves finished rows where they are.
+
+        Raises:
+            SchemaMismatch: the box is configured with another number of buckets than the one in force.
+            BoxError: the partition strategy does not take the key of one.
+        """
+        box, bucket = self._found.box, self._columns.bucket
+        outside = (bucket < 0) | (bucket >= box.bucket_size)
+        query = select(self._columns.id, self._columns.event_key).where(self._one_of(ids), outside)
+        lost = self.connection.execute(query).all() if ids else ()
+        if lost:
+            self._found.refuse_another_size()
+        homes = defaultdict[int, list[int]](list)
+        for row_id, key in lost:
+            homes[_home(box, str(key), row_id)].append(row_id)
+        for home, theirs in homes.items():
+            self._update(theirs, bucket=home)
 
     def _make_due(self, which: ItemFilter, ids: Sequence[int], **values: Any) -> list[int]:
         finished = self._columns.status.in_([int(Status.FAILED), int(Status.DISCARDED)])
         held = self._lock(which, ids, finished | self._waiting)
+        self.rehouse(held)
         return self._update(held, status=int(Status.PENDING), errors_count=0, **values)
 
     def _lock(self, which: ItemFilter, ids: Sequence[int], *allowed: ColumnElement[bool]) -> list[int]:
@@ -284,6 +310,17 @@ class ItemRows:
     def _creation(self, moment: datetime) -> datetime:
         """The moment in the form of ``created_at``."""
         return moment if "created_at" in self._found.zoned else moment.astimezone(UTC).replace(tzinfo=None)
+
+
+def _home(box: Box, key: str, row_id: int) -> int:
+    try:
+        return box.partition_strategy(key, box.bucket_size)
+    except Exception as error:  # a strategy is user code
+        raise BoxError(
+            f"box {box.name}: item {row_id} is in a bucket that the box no longer has, and the partition strategy does not take "
+            f"its key {key!r} as the table has it ({type(error).__name__}: {error}): set its bucket to one from 0 to "
+            f"{box.bucket_size - 1}"
+        ) from error
 
 
 def _is_number(key: str) -> bool:

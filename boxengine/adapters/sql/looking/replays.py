@@ -55,6 +55,7 @@ class RowReplays:
         meant = self._rows.meant_among(which, ids)
         if not meant:
             return 0
+        self._rows.rehouse(meant)
         name, payload = self._found.in_text, self._found.payload
         values = {
             "uuid": self._uuid(),

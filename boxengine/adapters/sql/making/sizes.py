@@ -18,7 +18,7 @@ from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.log.stage import Stage, stage_of
 from boxengine.adapters.sql.log.tables import with_sources
 from boxengine.adapters.sql.shape.tables import BoxTable, comment_of, reflect
-from boxengine.domain.box import Box, Storage
+from boxengine.domain.box import Box, Storage, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.domain.words import plural
 from boxengine.errors import BadUsage, SchemaMismatch
@@ -179,9 +179,11 @@ def _refuse_rows_in_the_way(connection: Connection, table: BoxTable) -> None:
     pending = _counted(connection, table, "pending item", f"status = {Status.PENDING:d}")
     if pending:
         raise SchemaMismatch(_pending_in_the_way(table, pending))
-    failed = _counted(connection, table, "failed item", f"status = {Status.FAILED:d} AND bucket >= {box.bucket_size:d}")
-    if failed:
-        raise SchemaMismatch(_failed_in_the_way(table, failed))
+    failed = f"status = {Status.FAILED:d}"
+    if lost := _counted(connection, table, "failed item", f"{failed} AND bucket >= {box.bucket_size:d}"):
+        raise SchemaMismatch(_failed_in_the_way(table, lost))
+    if box.strict_order is StrictOrder.KEY and (parked := _counted(connection, table, "failed item", failed)):
+        raise SchemaMismatch(_parked_in_the_way(table, parked))
 
 
 def _pending_in_the_way(table: BoxTable, pending: str) -> str:
@@ -196,6 +198,13 @@ def _failed_in_the_way(table: BoxTable, failed: str) -> str:
     return (
         f"box {table.box.name}: buckets from {table.box.bucket_size} on hold {failed}, where no worker would look "
         f"after a retry. Put back {_old(table)}, retry or discard them (boxengine items), then run this command again"
+    )
+
+
+def _parked_in_the_way(table: BoxTable, failed: str) -> str:
+    return (
+        f"box {table.box.name}: it holds {failed}, which would hold back later items of their keys no longer, as these come into "
+        f"other buckets. Put back {_old(table)}, retry or discard them (boxengine items), then run this command again"
     )
 
 
