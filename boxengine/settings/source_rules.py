@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Any
 
+from boxengine.domain.box import Storage
 from boxengine.settings.diagnosis import Finding
 from boxengine.settings.schema import Settings
 
@@ -22,6 +23,12 @@ def check(settings: Settings) -> Iterator[Finding]:
         if box is not None and (box == name or box not in settings.boxes):
             others = ", ".join(sorted(settings.boxes.keys() - {name})) or "none is configured"
             yield Finding((*path, "box"), f"expected another box, got {box!r}; known: {others}")
+        elif box is not None and box in settings.outbox_items and settings.boxes[box].storage is Storage.LOG:
+            message = (
+                f"{box} is an outbox with storage: log, which cannot tell a dead letter that comes twice; expected an inbox, or "
+                "an outbox with storage: table"
+            )
+            yield Finding((*path, "box"), message)
         if topic is not None and any(_covers(each, topic) for each in kafka.topics):
             message = f"the source itself reads {topic!r}, and would bury each dead letter again, for ever"
             yield Finding(

@@ -19,7 +19,7 @@ from boxengine.app.receiving.consuming import Consuming
 from boxengine.domain.item import Status
 from boxengine.domain.message import ReceivedMessage
 from boxengine.engine.observation import NullObserver, NullTracer
-from boxengine.errors import InvalidItem
+from boxengine.errors import InvalidItem, SchemaMismatch
 
 BOX, DEAD = "order_inbox_item", "dead_inbox_item"
 BAD = b"bad, and longer than ten bytes"
@@ -129,3 +129,20 @@ def test_what_a_rule_says_and_no_column_takes_is_left_out_of_the_failed_row(
     )
     assert (failed.status, failed.event_key, failed.available_at) == (Status.FAILED, "ACME", None)
     assert "available_at" in failed.error_log
+
+
+def test_a_box_for_dead_letters_that_could_hold_one_twice_is_found_at_start(tmp_path: Path, postgres_url: str) -> None:
+    """At the first bad message all partitions would stop there."""
+    lost = "lost_outbox_item"
+    kafka = {"topics": "orders", "group": "billing", "bootstrap_servers": "127.0.0.1:9", "dead_letter": {"box": lost}}
+    boxes = {"inbox_items": {BOX: {"source": {"kafka": kafka}}}, "outbox_items": {lost: {}}}
+    path = tmp_path / "outbox.yml"
+    path.write_text(yaml.safe_dump({"database": {"url": postgres_url}, **boxes}))
+    loaded = boxengine.load(path)
+    engine = create_engine(postgres_url, poolclass=NullPool)
+    schema.create(engine, [loaded.box(BOX), loaded.box(lost)])
+    with engine.begin() as connection:
+        connection.execute(text(f"ALTER TABLE {loaded.box(lost).table} DROP COLUMN dedup_key"))
+    process = Consuming(loaded.resolved, observer=NullObserver(), tracer=NullTracer())
+    with pytest.raises(SchemaMismatch, match=f"box {lost}: table .* could store a message twice"):
+        process.worker(health=process.health())

@@ -57,6 +57,14 @@ def test_a_dead_letter_is_one_box_or_one_topic(tmp_path: Path, value: Any) -> No
         found(tmp_path, dead_letter=value)
 
 
+def test_the_log_of_an_outbox_takes_no_dead_letters(tmp_path: Path) -> None:
+    path = written(tmp_path, dead_letter={"box": "lost_outbox_item"})
+    boxes = yaml.safe_load(path.read_text()) | {"outbox_items": {"lost_outbox_item": {"storage": "log"}}}
+    path.write_text(yaml.safe_dump(boxes))
+    with pytest.raises(ConfigurationError, match="lost_outbox_item is an outbox with storage: log, which cannot tell"):
+        sources(boxengine.load(path).resolved, ())
+
+
 @pytest.mark.parametrize("topics", [["orders", "orders.dead"], "^orders.*"])
 def test_a_source_does_not_read_its_own_dead_letters(tmp_path: Path, topics: Any) -> None:
     with pytest.raises(

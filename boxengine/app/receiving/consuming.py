@@ -107,8 +107,9 @@ class Consuming:
         """The consumers as a worker; stopping it commits what is stored and leaves the groups.
 
         Raises:
-            SchemaMismatch: a box's table cannot recognize a repeated message, or has no column for one of the source's
-                ``attributes``, which is not checked while the database is down; or the box's model has none.
+            SchemaMismatch: a box's table, or that of its dead letters, cannot recognize a repeated message, or a table has no
+                column for one of the source's ``attributes``, which is not checked while the database is down; or the box's
+                model has none.
         """
         try:
             for source in self._sources.values():
@@ -150,6 +151,9 @@ class Consuming:
             raise SchemaMismatch(
                 f"box {source.box.name}: its source sets {', '.join(lacking)}, and table {source.box.table!r} has no such column"
             )
+        if source.dead_letter_box is not None:
+            # Found at the first bad message, it would stop all partitions there.
+            self._inbox.columns(source.dead_letter_box)
 
     def _check_model(self, source: Source) -> None:
         """Items are written through the box's model. Without one they have boxengine's own columns alone."""
