@@ -11,7 +11,7 @@ from boxengine.domain.box import Storage, StrictOrder
 from boxengine.errors import Problem
 from boxengine.settings import drivers, job_rules, source_rules, subscription_rules
 from boxengine.settings.arguments import Misconfigured, parsed
-from boxengine.settings.boxes import BoxSettings
+from boxengine.settings.boxes import BoxSettings, InboxSettings
 from boxengine.settings.diagnosis import Finding
 from boxengine.settings.durations import format_iso
 from boxengine.settings.names import BOX_NAME, underscore
@@ -82,6 +82,7 @@ def notices(settings: Settings) -> list[Problem]:
         if not box.transports:
             found.append(((*path, "transports"), "there are none: every item of this box will fail"))
         found += _limits_that_come_too_late((*path, "transports"), box, settings.processor.general_timeout)
+        found += _looks_for_what_is_gone(path, box)
         if box.max_retries and box.retry_strategies and set(box.retry_strategies) <= retry.READING_KEYS:
             message = (
                 "none of them pauses: retries follow each other at once; put exponential_backoff first, or say no_delay"
@@ -107,6 +108,20 @@ def _limits_that_come_too_late(path: Path, box: BoxSettings, batch: timedelta) -
                         "takes so long is not recorded, and its items are sent again and again"
                     )
                     yield (*path, int(key) if key.isdecimal() else key, argument), message
+
+
+def _looks_for_what_is_gone(path: Path, box: BoxSettings) -> Iterator[tuple[Path, str]]:
+    if box.delivered_retention:
+        return
+    key = (*path, "retention" if box.retention_delivered_items is None else "retention_delivered_items")
+    for name in sorted(retry.READING_KEYS.intersection(box.strategies)):
+        yield key, f"delivered items are deleted at once, so {name} finds no later one of a key, and discards nothing"
+    if isinstance(box, InboxSettings) and box.source is not None:
+        message = (
+            "a message is recognised by its item, which is deleted once it is delivered: if Kafka gives the message out again, "
+            "it is delivered again; expected a time in which that may happen, such as P1D"
+        )
+        yield key, message
 
 
 def _doubtful_console(console: ConsoleSettings) -> Iterator[tuple[Path, str]]:

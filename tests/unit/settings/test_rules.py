@@ -154,6 +154,10 @@ def test_what_only_sentinel_has_is_to_be_written_into_the_url(folder: Folder) ->
             "{max_retries: 3, retry_strategies: [compacted_log], transports: {log: }}",
             "outbox_items.a_item.retry_strategies",
         ),
+        (
+            "{max_retries: 3, retry_strategies: [no_delay, compacted_log], retention_delivered_items: PT0S, transports: {log: }}",
+            "outbox_items.a_item.retention_delivered_items",
+        ),
         ("{}", "outbox_items.a_item.transports"),
         ("{transports: {http: {url: http://h, timeout: 180}}}", "outbox_items.a_item.transports.http.timeout"),
         (
@@ -165,6 +169,16 @@ def test_what_only_sentinel_has_is_to_be_written_into_the_url(folder: Folder) ->
 def test_what_is_probably_not_meant_is_a_notice_and_no_error(folder: Folder, box: str, path: str) -> None:
     settings = folder.settings(f"outbox_items: {{a_item: {box}}}")
     assert [(notice.file, notice.path) for notice in notices(settings)] == [("outbox.yml", path)]
+
+
+@pytest.mark.parametrize(("delivered", "told"), [("PT0S", True), ("P1D", False)])
+def test_an_inbox_that_forgets_at_once_what_it_has_delivered_is_a_notice(
+    folder: Folder, delivered: str, told: bool
+) -> None:
+    source = "{kafka: {topics: t, group: g, bootstrap_servers: 'a:1'}}"
+    box = f"{{source: {source}, retention_delivered_items: {delivered}, transports: {{log: }}}}"
+    found = notices(folder.settings(f"inbox_items: {{a_item: {box}}}"))
+    assert [notice.path for notice in found] == ["inbox_items.a_item.retention_delivered_items"] * told
 
 
 @pytest.mark.parametrize("pausing", ["exponential_backoff", "no_delay", "json.dumps"])
