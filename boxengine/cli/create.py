@@ -66,7 +66,7 @@ def create(
 ) -> None:
     """Put items into an outbox or an inbox, or a job into a box of long jobs.
 
-    A JSON line is an object with event_key and payload (text, or any JSON value, which is stored as JSON; or
+    A JSON line is an object with event_key and payload (text, or any JSON value, which is stored as it is written; or
     payload_base64). Optional are event_name, options, uuid, dedup_key and available_at. Lines are written 1,000 to a
     transaction. A bad line ends the command before the line's batch is written; earlier batches are written. A line for a
     box of long jobs has task (or --task gives it), and the other arguments of create_job.

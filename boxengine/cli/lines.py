@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from boxengine.domain.cloud_event import members_of
 from boxengine.domain.new_values import UNSTORABLE
 from boxengine.errors import InvalidItem
 
@@ -29,7 +30,7 @@ def item_of(line: bytes) -> dict[str, Any]:
     item = _parsed(line)
     if item.get("event_key") in (None, ""):
         raise InvalidItem("event_key is missing")
-    item["payload"] = _payload(item)
+    item["payload"] = _payload(item, line)
     for name in ("event_key", "event_name", "dedup_key"):
         if item.get(name) is not None:
             item[name] = _name(name, item[name])
@@ -77,7 +78,7 @@ def _refuse(constant: str) -> float:
     raise ValueError(f"{constant} is not a JSON number")
 
 
-def _payload(item: dict[str, Any]) -> str | bytes:
+def _payload(item: dict[str, Any], line: bytes) -> bytes:
     encoded = item.pop("payload_base64", None)
     if encoded is not None:
         try:
@@ -87,10 +88,10 @@ def _payload(item: dict[str, Any]) -> str | bytes:
     payload = item.get("payload")
     if payload is None:
         raise InvalidItem("payload is missing")
-    # A text is stored as it is; what UTF-8 cannot express is refused. In other values JSON's own escapes are kept for that.
+    # Other values than texts are stored as they are written: a number in JSON may have more digits than one of Python's.
     if not isinstance(payload, str):
-        text = json.dumps(payload, ensure_ascii=False)
-        return json.dumps(payload) if UNSTORABLE.search(text) else text
+        text = line.decode(json.detect_encoding(line), "surrogatepass")
+        payload = {name: member.text for name, member in members_of(text)}["payload"]
     try:
         return payload.encode()
     except UnicodeEncodeError as error:

@@ -32,7 +32,9 @@ class Event(NamedTuple):
     """``partitionkey``, else ``subject``."""
 
 
-class _Member(NamedTuple):
+class Member(NamedTuple):
+    """A member of a JSON object."""
+
     value: Any
     text: str
     """The value as it was written: numbers keep all their digits."""
@@ -56,7 +58,7 @@ def opened(value: bytes) -> Event:
     """
     try:
         return _event(
-            {name: member for name, member in _members(value.decode()) if member.value is not None or name == DATA}
+            {name: member for name, member in members_of(value.decode()) if member.value is not None or name == DATA}
         )
     except (ValueError, RecursionError) as error:
         # UnicodeError and NotBase64 are ValueErrors.
@@ -65,7 +67,7 @@ def opened(value: bytes) -> Event:
         ) from error
 
 
-def _event(members: dict[str, _Member]) -> Event:
+def _event(members: dict[str, Member]) -> Event:
     missing = [
         name for name in REQUIRED if not isinstance(members.get(name, _NONE).value, str) or not members[name].value
     ]
@@ -85,7 +87,7 @@ def _event(members: dict[str, _Member]) -> Event:
     return Event(headers, _data(members, media_type), attributes.get("partitionkey") or attributes.get("subject"))
 
 
-def _data(members: dict[str, _Member], media_type: str | None) -> bytes:
+def _data(members: dict[str, Member], media_type: str | None) -> bytes:
     if DATA_BASE64 in members:
         encoded = members[DATA_BASE64].value
         if not isinstance(encoded, str):
@@ -102,14 +104,18 @@ def _data(members: dict[str, _Member], media_type: str | None) -> bytes:
     return text.encode()
 
 
-def _text(member: _Member) -> str:
+def _text(member: Member) -> str:
     text = member.value if isinstance(member.value, str) else member.text
     text.encode()  # fails on half a surrogate pair, which cannot be stored
     return text
 
 
-def _members(text: str) -> Iterator[tuple[str, _Member]]:
-    """The members of the object in their order, so a repeated name's last value comes last."""
+def members_of(text: str) -> Iterator[tuple[str, Member]]:
+    """The members of a JSON object in their order, so a repeated name's last value comes last.
+
+    Raises:
+        ValueError: the text is no JSON object.
+    """
     if not isinstance(DECODER.decode(text), dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004 - the data is wrong, not the call
     # From here on the text is known to be valid; the loop finds where each value begins and ends.
@@ -118,7 +124,7 @@ def _members(text: str) -> Iterator[tuple[str, _Member]]:
         name, at = DECODER.raw_decode(text, at)
         begin = _after_space(text, text.index(":", at) + 1)
         value, at = DECODER.raw_decode(text, begin)
-        yield name, _Member(value, text[begin:at])
+        yield name, Member(value, text[begin:at])
         at = _after_space(text, at)
         if text[at] == ",":
             at = _after_space(text, at + 1)
@@ -138,4 +144,4 @@ def no_constant(name: str) -> None:
 
 
 DECODER = json.JSONDecoder(parse_constant=no_constant)
-_NONE = _Member(None, "null")
+_NONE = Member(None, "null")

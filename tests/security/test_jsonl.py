@@ -170,6 +170,14 @@ def test_a_line_that_never_ends_is_one_bad_line_and_the_next_is_read(rig: Rig, w
     assert (stream.written, stream.bad) == (1, 1)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_payload_that_is_no_text_is_stored_as_it_is_written(encoding: str) -> None:
+    """A number may have more digits than a float holds, or be larger than any."""
+    value = '{"amount": 1.000000000000000001,"id":123456789012345678901234567890, "much": 1e400, "who": "\\u00e9é"}'
+    written = f'{{"payload": 1, "event_key": 7, "payload" : {value} }}\n'.encode(encoding)
+    assert item_of(written)["payload"] == value.encode()
+
+
 def test_a_payload_that_is_no_text_at_all_is_stored_as_json_that_reads_back(rig: Rig, writer: Writer) -> None:
     value = {"a": ["\x00", "\ud800", 1e300, None, "é"]}
     stream = Stream(writer, skip_bad=False)
