@@ -44,8 +44,9 @@ class AsyncPassage(Passage):
         return self._heard(said, depth)
 
     def _note(self, problem: object) -> None:
-        if isinstance(self.problem, asyncio.CancelledError) and isinstance(problem, Exception):
-            # Such as the TimeoutError of a middleware that has cancelled the call.
+        told = isinstance(problem, Exception) or not isinstance(problem, BaseException)
+        if isinstance(self.problem, asyncio.CancelledError) and told:
+            # Such as the TimeoutError, or the Failure, of a middleware that has cancelled the call.
             self.problem = None
         super()._note(problem)
 

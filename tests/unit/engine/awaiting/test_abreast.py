@@ -119,6 +119,22 @@ def test_a_time_limit_of_a_middleware_is_told_and_not_the_cancellation_that_it_l
     assert "TimeoutError" in bench.row(row_id).error_log.splitlines()[0]
 
 
+def test_what_a_middleware_returns_at_its_time_limit_is_told_and_not_the_cancellation(bench: AsyncBench) -> None:
+    async def takes_for_ever(_item: Item) -> None:
+        await asyncio.Event().wait()
+
+    async def limited(_item: Item, call_next: CallNext) -> Any:
+        try:
+            return await asyncio.wait_for(call_next(), 0.01)
+        except TimeoutError:
+            return Failure("too slow for us")
+
+    (row_id,) = bench.insert(1)
+    bench.deliver(spec(Async(takes_for_ever)), middlewares=around(limited))
+    assert bench.row(row_id).status == Status.FAILED
+    assert "too slow for us" in bench.row(row_id).error_log.splitlines()[0]
+
+
 def test_items_of_one_key_go_one_after_the_other_through_all_of_it(bench: AsyncBench) -> None:
     seen: dict[str, list[tuple[str, int]]] = defaultdict(list)
 
