@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from boxengine.cli.arguments import AsJson, AtMost, BoxName, DryRun, Ids, Numbers, Yes
 from boxengine.cli.asking import ask, refuse_without_terminal
 from boxengine.cli.context import globals_of, output, print_json
+from boxengine.cli.ids import LARGEST
 from boxengine.cli.item_options import EventKey, From, To, connected, item_filter
 from boxengine.cli.left_alone import explain_items
 from boxengine.domain.words import plural
@@ -48,6 +50,10 @@ def replay(
     same_key: Annotated[
         bool, typer.Option("--same-key", help="Keep the Idempotency-Key: receivers that know it drop the copy.")
     ] = False,
+    after: Annotated[
+        int | None,
+        typer.Option("--after", min=0, max=LARGEST, help="Only ids above this one: where another replay has ended."),
+    ] = None,
     limit: AtMost = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -64,7 +70,7 @@ def replay(
     """
     from boxengine.engine import replaying  # noqa: PLC0415 - see Globals.boxes
 
-    which = item_filter(None, numbers, ids, event_key, since, until)
+    which = replace(item_filter(None, numbers, ids, event_key, since, until), above=after)
     if not (dry_run or yes):
         refuse_without_terminal("replay")
     boxes = globals_of(context).boxes()
@@ -116,7 +122,8 @@ def _run(replays: Replays, box: Box, which: ItemFilter, how: Replay, *, limit: i
         try:
             replays.run(box, which, how, limit=limit, progress=advance)
         except BoxError as error:
-            raise BoxError(f"{error}; copied: {copied:,} of {plural(count, 'item')}, up to id {last}") from error
+            rest = f", up to id {last}; for the rest: --after {last} --limit {count - copied}" if copied else ""
+            raise BoxError(f"{error}; copied: {copied:,} of {plural(count, 'item')}{rest}") from error
     return copied
 
 

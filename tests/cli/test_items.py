@@ -429,9 +429,13 @@ def test_a_replay_that_is_stopped_says_up_to_which_id_it_has_copied(
     interrupt_at(monkeypatch, "replay")
     before = signal.getsignal(signal.SIGINT)
     project.call("items", "replay", BOX, "--from", "P1D", "--yes", expect=1)
-    assert project.errors == "boxengine: stopped; copied: 2 of 5 items, up to id 2\n"
+    assert project.errors == "boxengine: stopped; copied: 2 of 5 items, up to id 2; for the rest: --after 2 --limit 3\n"
     assert project.counts() == {0: 2, 2: 5}
     assert signal.getsignal(signal.SIGINT) is before
+    monkeypatch.undo()
+    project.execute("CREATE UNIQUE INDEX once ON order_outbox_items ((options #>> '{headers,Replay-Of}'))")
+    project.call("items", "replay", BOX, "--from", "P1D", "--after", "2", "--limit", "3", "--yes")
+    assert project.counts() == {0: 5, 2: 5}
 
 
 def test_an_action_that_is_stopped_says_how_many_items_it_has_done(

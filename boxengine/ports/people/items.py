@@ -27,6 +27,8 @@ class ItemFilter:
     event_key: str | None = None
     created_from: datetime | None = None
     created_before: datetime | None = None
+    above: ItemId | None = None
+    """The highest id that does not match."""
     up_to: ItemId | None = None
     """The highest id that matches."""
     tried: bool = False

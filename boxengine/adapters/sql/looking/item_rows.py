@@ -240,6 +240,8 @@ class ItemRows:
             conditions.append(columns.created_at >= self._creation(which.created_from))
         if which.created_before is not None:
             conditions.append(columns.created_at < self._creation(which.created_before))
+        if which.above is not None:
+            conditions.append(columns.id > which.above)
         if which.up_to is not None:
             conditions.append(columns.id <= which.up_to)
         if which.tried:
