@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from sqlalchemy import NullPool, Row, create_engine, text
 
 import boxengine
 from boxengine.adapters.memory.source import MemorySource
+from boxengine.adapters.sql.connecting.engine import connect
+from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.making import schema
 from boxengine.app.receiving import consuming
 from boxengine.app.receiving.consuming import Consuming
@@ -43,6 +46,7 @@ def consumed(
     *,
     bad: bytes = BAD,
     source: Mapping[str, Any] | None = None,
+    storage: str = "table",
     **settings: Any,
 ) -> dict[str, Sequence[Row[Any]]]:
     """The rows of both boxes after a good message, a bad one and another good one."""
@@ -50,7 +54,7 @@ def consumed(
     monkeypatch.setattr(consuming, "KafkaSource", lambda **_arguments: log)
     kafka = {"topics": "orders", "group": "billing", "bootstrap_servers": "127.0.0.1:9", **(source or {})}
     path = folder / "outbox.yml"
-    boxes = {BOX: {"source": {"kafka": kafka}}, DEAD: {}}
+    boxes = {BOX: {"source": {"kafka": kafka}, "storage": storage}, DEAD: {}}
     path.write_text(yaml.safe_dump({"database": {"url": url}, "inbox_items": boxes, **settings}))
     loaded = boxengine.load(path)
     engine = create_engine(url, poolclass=NullPool)
@@ -88,6 +92,33 @@ def test_what_the_box_refuses_to_create_becomes_a_failed_row_of_it(
     ]
     (failed,) = (row for row in rows if row.status == Status.FAILED)
     assert reason in failed.error_log
+
+
+class OfTheEvent:
+    """A user's middleware that gives items the time of their events."""
+
+    def __call__(self, _model: object, batch: Sequence[dict[str, Any]], call_next: Callable[..., list[int]]) -> object:
+        for each in batch:
+            each["created_at"] = datetime(2020, 1, 31, tzinfo=UTC)
+        return call_next()
+
+
+@pytest.mark.parametrize("storage", ["table", "log"])
+def test_a_failed_row_is_kept_from_now_on_however_old_its_event_is(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch, storage: str
+) -> None:
+    """Retention would delete it before anybody has seen it."""
+    middlewares = {"create_batch": [f"{__name__}.OfTheEvent"]}
+    rows = consumed(
+        tmp_path, postgres_url, monkeypatch, storage=storage, max_payload_bytes=10, middlewares=middlewares
+    )[BOX]
+    (failed,) = (row for row in rows if row.status == Status.FAILED)
+    assert failed.created_at.year == 2020
+    store = SqlStore(connect(postgres_url, connections=1))
+    kept_since = store.oldest_finished(boxengine.load(tmp_path / "outbox.yml").box(BOX), [Status.FAILED])
+    store.close()
+    assert kept_since is not None
+    assert kept_since.year > 2020
 
 
 def test_a_limit_of_all_boxes_does_not_keep_a_large_message_from_the_box_for_dead_letters(

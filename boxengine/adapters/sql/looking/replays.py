@@ -12,6 +12,7 @@ from sqlalchemy.types import BINARY, LargeBinary
 
 from boxengine.adapters.sql.log.tables import in_text
 from boxengine.adapters.sql.looking.item_rows import SHOWN, ItemRows
+from boxengine.adapters.sql.shape.now import now_in_text
 from boxengine.adapters.sql.shape.tables import BoxTable, quoted
 from boxengine.domain.item import ONLY_TO, REPLAY_OF
 from boxengine.errors import BoxError
@@ -99,9 +100,7 @@ class RowReplays:
         return [in_text(quoted(self._inspector.dialect, name)) for name in own]
 
     def _now(self, column: str) -> str:
-        if self._postgresql:
-            return "now()" if column in self._found.zoned else "(now() AT TIME ZONE 'UTC')"
-        return "UTC_TIMESTAMP(6)"
+        return now_in_text(postgresql=self._postgresql, zoned=column in self._found.zoned)
 
     def _uuid(self) -> str:
         if self._postgresql:

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, inspect, text
 
 from boxengine.adapters.sql.connecting.errors import blaming_the_row
+from boxengine.adapters.sql.shape.now import now_in_text
 from boxengine.adapters.sql.shape.tables import BoxTable, finished_indexes
 from boxengine.domain.item import Status
 
@@ -29,9 +30,13 @@ class SqlInboxTransaction:
 
     def reject(self, item_id: int, reason: str) -> None:
         log = ", error_log = :reason" if self._table.has("error_log") else ""
+        # Retention keeps a failed row from its last attempt on. A create middleware may have made it as old as its event.
+        now = now_in_text(
+            postgresql=self._connection.dialect.name == "postgresql", zoned="processed_at" in self._table.zoned
+        )
         # Leaves rows alone that have been tried or delivered meanwhile.
         statement = text(
-            f"UPDATE {self._table.in_text} SET status = {Status.FAILED:d}, errors_count = 1{log} "
+            f"UPDATE {self._table.in_text} SET status = {Status.FAILED:d}, errors_count = 1, processed_at = {now}{log} "
             f"WHERE id = :id AND status = {Status.PENDING:d} AND errors_count = 0"
         ).bindparams(bindparam("id", item_id))
         self._connection.execute(statement.bindparams(reason=self._table.log.fit(reason)) if log else statement)

@@ -31,8 +31,8 @@ class LogInboxTransaction(SqlInboxTransaction):
         told = ", error_log" if self._table.has("error_log") else ""
         statement = text(
             f"WITH t AS (DELETE FROM {self._log} AS t WHERE {_AMONG} RETURNING *) "
-            f"INSERT INTO {self._table.in_text} ({columns}, status, errors_count, updated_at{told}) "
-            f"SELECT {columns}, {Status.FAILED:d}, 1, now(){', CAST(:reason AS text)' if told else ''} FROM t"
+            f"INSERT INTO {self._table.in_text} ({columns}, status, errors_count, updated_at, processed_at{told}) "
+            f"SELECT {columns}, {Status.FAILED:d}, 1, now(), now(){', CAST(:reason AS text)' if told else ''} FROM t"
         )
         values = {"reason": self._table.log.fit(reason)} if told else {}
         self._connection.execute(statement, self._among([item_id]) | values)

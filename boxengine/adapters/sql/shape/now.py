@@ -38,3 +38,10 @@ def stored_now(dialect: Dialect, *, zoned: bool) -> FunctionElement[Any]:
     if dialect.name == "postgresql" and not zoned:
         return func.timezone("UTC", func.now())
     return utc_now()
+
+
+def now_in_text(*, postgresql: bool, zoned: bool) -> str:
+    """The same as SQL text."""
+    if not postgresql:
+        return "UTC_TIMESTAMP(6)"
+    return "now()" if zoned else "(now() AT TIME ZONE 'UTC')"
