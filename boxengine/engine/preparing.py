@@ -15,7 +15,7 @@ from boxengine.domain.codec import Codec
 from boxengine.domain.new_values import MOMENTS, check_names
 from boxengine.engine.answers import discard, refusal, unfinished
 from boxengine.engine.attempt import reason_of
-from boxengine.errors import InvalidItem
+from boxengine.errors import InvalidItem, described
 from boxengine.ports import Attributes
 
 _NAMES = frozenset({str, int, UUID})
@@ -78,6 +78,10 @@ class Preparation:
             return self.box.partition_strategy(key, self.box.bucket_size)
         except UnicodeError as error:
             raise self._refused(position, f"event_key cannot be encoded as UTF-8: {error}") from error
+        except Exception as error:  # a strategy is users' code
+            raise self._refused(
+                position, f"the partition strategy raised {described(error)} for {key!r:.80}"
+            ) from error
 
     # ── names, moments, options ──────────────────────────────────────────────────────────────────────
 

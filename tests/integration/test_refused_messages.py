@@ -46,15 +46,17 @@ def consumed(
     *,
     bad: bytes = BAD,
     source: Mapping[str, Any] | None = None,
-    storage: str = "table",
+    key: bytes = b"7",
+    box: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> dict[str, Sequence[Row[Any]]]:
     """The rows of both boxes after a good message, a bad one and another good one."""
-    log = MemorySource([ReceivedMessage("orders", 0, n, b"7", value) for n, value in enumerate((b"1", bad, b"2"))])
+    messages = [(b"7", b"1"), (key, bad), (b"7", b"2")]
+    log = MemorySource([ReceivedMessage("orders", 0, n, *each) for n, each in enumerate(messages)])
     monkeypatch.setattr(consuming, "KafkaSource", lambda **_arguments: log)
     kafka = {"topics": "orders", "group": "billing", "bootstrap_servers": "127.0.0.1:9", **(source or {})}
     path = folder / "outbox.yml"
-    boxes = {BOX: {"source": {"kafka": kafka}, "storage": storage}, DEAD: {}}
+    boxes = {BOX: {"source": {"kafka": kafka}, **(box or {})}, DEAD: {}}
     path.write_text(yaml.safe_dump({"database": {"url": url}, "inbox_items": boxes, **settings}))
     loaded = boxengine.load(path)
     engine = create_engine(url, poolclass=NullPool)
@@ -110,7 +112,7 @@ def test_a_failed_row_is_kept_from_now_on_however_old_its_event_is(
     """Retention would delete it before anybody has seen it."""
     middlewares = {"create_batch": [f"{__name__}.OfTheEvent"]}
     rows = consumed(
-        tmp_path, postgres_url, monkeypatch, storage=storage, max_payload_bytes=10, middlewares=middlewares
+        tmp_path, postgres_url, monkeypatch, box={"storage": storage}, max_payload_bytes=10, middlewares=middlewares
     )[BOX]
     (failed,) = (row for row in rows if row.status == Status.FAILED)
     assert failed.created_at.year == 2020
@@ -129,6 +131,41 @@ def test_a_limit_of_all_boxes_does_not_keep_a_large_message_from_the_box_for_dea
     (dead,) = rows[DEAD]
     assert bytes(dead.payload) == BAD
     assert "over the limit of 10" in dead.options["headers"]["Dead-Letter-Reason"]
+
+
+def of_numbers(key: Any, bucket_size: int) -> int:
+    """A user's partition strategy, for keys that are numbers."""
+    return int(key) % bucket_size
+
+
+def beyond(key: Any, bucket_size: int) -> int:
+    """Another one, with a fault."""
+    return 0 if key == "7" else bucket_size
+
+
+@pytest.mark.parametrize(
+    ("strategy", "reason"),
+    [("of_numbers", "raised ValueError: invalid literal for int"), ("beyond", "bucket 16, expected 0 to 15")],
+)
+@pytest.mark.parametrize("source", [{}, {"dead_letter": {"box": DEAD}}])
+def test_a_key_that_the_partition_strategy_does_not_take_stops_nothing(
+    tmp_path: Path,
+    postgres_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    strategy: str,
+    reason: str,
+    source: Mapping[str, Any],
+) -> None:
+    box = {"partition_strategy": f"{__name__}.{strategy}"}
+    rows = consumed(tmp_path, postgres_url, monkeypatch, key=b"abc", box=box, source=source)
+    assert [bytes(row.payload) for row in rows[BOX] if row.status == Status.PENDING] == [b"1", b"2"]
+    if source:
+        (dead,) = rows[DEAD]
+        assert reason in dead.options["headers"]["Dead-Letter-Reason"]
+    else:
+        (dead,) = (row for row in rows[BOX] if row.status == Status.FAILED)
+        assert (dead.event_key, dead.bucket) == ("abc", 0)
+        assert reason in dead.error_log
 
 
 def tenant(message: ReceivedMessage) -> str:

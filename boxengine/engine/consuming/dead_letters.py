@@ -60,12 +60,20 @@ class FailedRows:
         if said:
             yield only(columns, plain)
 
+    def _placed(self, attributes: dict[str, Any]) -> dict[str, Any]:
+        """With some bucket, if the box's partition strategy has none for the key: the row waits for people, not for a worker."""
+        try:
+            bucket = self._box.partition_strategy(attributes["event_key"], self._box.bucket_size)
+        except Exception:  # it is users' code, and this may be why the message was refused
+            bucket = -1
+        return attributes if bucket in self._box.buckets else {**attributes, "bucket": 0}
+
     def _store(
         self, transaction: InboxTransaction, create_batch: CreateBatch, attributes: dict[str, Any], reason: str
     ) -> bool:
         with transaction.savepoint():
             known: set[int] = set()
-            for item_id in create_batch(transaction.session, [attributes], known=known):
+            for item_id in create_batch(transaction.session, [self._placed(attributes)], known=known):
                 # A known row belongs to an earlier message with the same Idempotency-Key, which may have been valid.
                 if item_id not in known:
                     transaction.reject(item_id, f"not processed: the message could not be stored as it is: {reason}")

@@ -284,6 +284,13 @@ def test_a_bucket_is_a_number() -> None:
         Desk().creator.create(None, attributes(bucket=True))
 
 
+def test_what_a_partition_strategy_raises_is_told_with_the_key() -> None:
+    box = make_box(bucket_size=16, partition_strategy=lambda key, size: int(key) % size)
+    with pytest.raises(InvalidItem, match=r"item 0: the partition strategy raised ValueError: .* for 'abc'") as caught:
+        Desk(box=box).creator.create(None, attributes(event_key="abc"))
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
 def test_partition_by_overrides_the_key_for_the_bucket_even_if_it_is_zero() -> None:
     desk = Desk()
     desk.creator.create(None, attributes(), partition_by=0)
