@@ -1,4 +1,4 @@
-"""Failed attempts: what is written about them."""
+"""What users' code raised or answered, in words: for an ``error_log``, an outage, a tracker. And which errors are not its own."""
 
 from __future__ import annotations
 
@@ -29,6 +29,39 @@ def ends_the_worker(error: BaseException) -> bool:
     return isinstance(error, Abandoned) or (isinstance(error, KeyboardInterrupt) and in_main)
 
 
+# ── for the column error_log ─────────────────────────────────────────────────────────────────────────
+
+
+def error_log(problem: object, *, where: str, now: datetime) -> str:
+    """The text of a failed attempt: time, which transport, the reason, at most 30 lines of traceback.
+
+    Passwords in it are masked, and every database can store it.
+    """
+    lines = [f"{rfc3339(now)} {where}: {reason_of(problem)[:LONGEST_REASON]}"]
+    if isinstance(problem, BaseException):
+        lines += frames_of(problem, last=TRACEBACK_LINES).splitlines()[-TRACEBACK_LINES:]
+    return _storable("\n".join(lines))
+
+
+def discard_log(strategy: object, *, later: ItemId | None, now: datetime) -> str:
+    """The text that a discarded item's ``error_log`` begins with: time, which strategy, and why."""
+    reason = "says DISCARD" if later is None else f"item {later}, a later one of its key, was delivered"
+    return _storable(f"{rfc3339(now)} discarded by {_name(strategy)}: {reason}")
+
+
+def _name(strategy: object) -> str:
+    """Of a class its name, of a function its own."""
+    return getattr(strategy, "__qualname__", None) or type(strategy).__qualname__
+
+
+def _storable(text: str) -> str:
+    # Half a surrogate pair, as Python makes it of a file name that is no UTF-8, is no text outside of Python.
+    return masked_text(text).encode(errors="replace").decode()
+
+
+# ── anywhere ─────────────────────────────────────────────────────────────────────────────────────────
+
+
 def reason_of(problem: object) -> str:
     """One sentence for what a transport answered or raised: with an error's causes, outermost last, and notes (``add_note``)."""
     match problem:
@@ -42,8 +75,27 @@ def reason_of(problem: object) -> str:
             return text_of(problem)
 
 
+def text_of(value: object) -> str:
+    """The error's text. An error whose own text raises must not undo the batch in which it is recorded."""
+    try:
+        return str(value)
+    except BaseException as error:  # users' classes
+        return f"(says nothing: {type(error).__name__})"
+
+
+def frames_of(error: BaseException, *, last: int | None = None) -> str:
+    """The error's traceback; if it was raised in another process, the traceback from there.
+
+    Args:
+        last: only so many frames. To read all thousand of an endless recursion takes a fifth of a second.
+    """
+    if isinstance(error, JobRaised):
+        return error.frames
+    return "".join(traceback.format_tb(error.__traceback__, limit=None if last is None else -last))
+
+
 def _reason(error: BaseException, *, known: set[int]) -> str:
-    """The same for an error.
+    """What an error and its causes say.
 
     Args:
         known: identities of the errors that are told already. ``raise error from error`` makes an error its own cause.
@@ -72,25 +124,6 @@ def _inside(group: BaseExceptionGroup[BaseException], *, known: set[int]) -> str
     return f" [{told}]" if told else ""
 
 
-def discard_log(strategy: object, *, later: ItemId | None, now: datetime) -> str:
-    """The text that a discarded item's ``error_log`` begins with: time, which strategy, and why."""
-    reason = "says DISCARD" if later is None else f"item {later}, a later one of its key, was delivered"
-    return masked_text(f"{rfc3339(now)} discarded by {_name(strategy)}: {reason}").encode(errors="replace").decode()
-
-
-def _name(strategy: object) -> str:
-    """Of a class its name, of a function its own."""
-    return getattr(strategy, "__qualname__", None) or type(strategy).__qualname__
-
-
-def text_of(value: object) -> str:
-    """The error's text. An error whose own text raises must not undo the batch in which it is recorded."""
-    try:
-        return str(value)
-    except BaseException as error:  # users' classes
-        return f"(says nothing: {type(error).__name__})"
-
-
 def _notes(error: BaseException) -> str:
     """What was added to it with ``add_note``."""
     notes = getattr(error, "__notes__", None)
@@ -101,26 +134,3 @@ def _advice(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return " (sys.exit() ends no worker: it fails this attempt; raise an error that says what is wrong)"
     return ""
-
-
-def frames_of(error: BaseException, *, last: int | None = None) -> str:
-    """The error's traceback; if it was raised in another process, the traceback from there.
-
-    Args:
-        last: only so many frames. To read all thousand of an endless recursion takes a fifth of a second.
-    """
-    if isinstance(error, JobRaised):
-        return error.frames
-    return "".join(traceback.format_tb(error.__traceback__, limit=None if last is None else -last))
-
-
-def error_log(problem: object, *, where: str, now: datetime) -> str:
-    """The text for the ``error_log`` column: time, which transport, the reason, at most 30 lines of traceback.
-
-    Passwords in it are masked, and every database can store it.
-    """
-    lines = [f"{rfc3339(now)} {where}: {reason_of(problem)[:LONGEST_REASON]}"]
-    if isinstance(problem, BaseException):
-        lines += frames_of(problem, last=TRACEBACK_LINES).splitlines()[-TRACEBACK_LINES:]
-    # Half a surrogate pair, as Python makes it of a file name that is no UTF-8, is no text outside of Python.
-    return masked_text("\n".join(lines)).encode(errors="replace").decode()
