@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
+from typing import assert_never
 
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
@@ -64,7 +65,8 @@ class Taking:
         self._attended = attended
         self._idle = IdleThreads()
         self._handing = threading.Lock()
-        self._unleft: list[Holding] = []
+        self._to_leave: list[Holding] = []
+        """Those that could not be left because the coordinator was away."""
         self.at_work = AtWork(clock)
         """What the threads are at."""
         self.gathering = Gathering(clock)
@@ -73,19 +75,21 @@ class Taking:
     def take(self) -> tuple[Hold | None, timedelta]:
         """What was taken, and the pause before the thread's next turn."""
         started = self._clock.monotonic()
-        pause = timedelta(0)
         # Not while nobody is at the queue: what waits there must have its turn.
-        hold = self._take_gathered() if self._idle.queue_is_attended() else None
-        got = hold or self._idle.wait(self._wait.total_seconds())
-        if got is Turn.NONE:
-            return None, timedelta(0)
-        if isinstance(got, Hold):
-            hold = got
-        else:
-            try:
-                hold, pause = self._take_from_queue()
-            finally:
-                self._idle.left_queue()
+        gathered = self._take_gathered() if self._idle.queue_is_attended() else None
+        got = gathered or self._idle.wait(self._wait.total_seconds())
+        match got:
+            case Turn.NONE:
+                return None, timedelta(0)
+            case Turn.AT_QUEUE:
+                try:
+                    hold, pause = self._take_from_queue()
+                finally:
+                    self._idle.left_queue()
+            case Hold():
+                hold, pause = got, timedelta(0)
+            case never:
+                assert_never(never)
         if hold is not None:
             self._observer.see(Taken(hold.box, jobs=len(hold.jobs), seconds=self._clock.monotonic() - started))
         return hold, pause
@@ -141,12 +145,12 @@ class Taking:
 
     def leave_later(self, holding: Holding) -> None:
         """The coordinator was away when the holding was to be left: the next thread at the queue leaves it."""
-        self._unleft.append(holding)
+        self._to_leave.append(holding)
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
     def _take_from_queue(self) -> tuple[Hold | None, timedelta]:
-        """The same, by the thread that waits at the queue."""
+        """What the thread that waits at the queue has taken, and the pause before its next turn."""
         if self._stopping.is_set():
             return None, timedelta(0)
         running = self._pauses.running(self._boxes)
@@ -156,13 +160,7 @@ class Taking:
         # A thread barred from some boxes must not block here and delay unrestricted ones.
         crowded = len(boxes) < len(running)
         wait = timedelta(0) if crowded or self.gathering.is_due() else self._wait
-        while self._unleft:
-            holding = self._unleft.pop()
-            try:
-                holding.leave_all()
-            except QueueUnavailable:
-                self.leave_later(holding)
-                raise
+        self._retry_leaving()
         hold = self._queue.take(boxes, wait=wait, ttl=self._keeper.ttl, share=self._threads)
         if hold is not None:
             self._begin(hold)
@@ -170,8 +168,17 @@ class Taking:
         hold = self._take_gathered()
         return hold, CROWDED_PAUSE if crowded and hold is None else timedelta(0)
 
+    def _retry_leaving(self) -> None:
+        while self._to_leave:
+            holding = self._to_leave.pop()
+            try:
+                holding.leave_all()
+            except QueueUnavailable:
+                self.leave_later(holding)
+                raise
+
     def _take_gathered(self) -> Hold | None:
-        """What was gathered of one box."""
+        """A hold of what was gathered of one box. What this worker must not take, it queues for others."""
         while (found := self._gathered()) is not None:
             box, jobs = found
             try:
@@ -189,7 +196,7 @@ class Taking:
         return None
 
     def _hand_out_next(self) -> None:
-        """What was gathered of one box."""
+        """Gives what was gathered of one box to an idle thread, or queues it."""
         if (found := self._gathered()) is None:
             return
         box, jobs = found
@@ -211,6 +218,7 @@ class Taking:
         self.gathering.begin(hold, asked=asked)
 
     def _gathered(self) -> tuple[Box, Sequence[Job]] | None:
+        """What was gathered of one box, without the buckets that a thread of this process has in hand. None: nothing was."""
         found = self.gathering.take()
         return found and (found[0], self._unattended(*found))
 
@@ -227,7 +235,7 @@ class Taking:
         return len(self._boxes) == 1 or self.at_work.by_box()[box.name] + 1 < self._threads - 1
 
     def _hand_over(self, box: Box, jobs: Sequence[Job]) -> int:
-        """Takes the jobs for the thread that is reserved."""
+        """Takes the jobs for the thread that is reserved; returns how many it got."""
         asked = self._clock.monotonic()
         try:
             hold = self._without_leases(box, jobs) or self._queue.seize(box, jobs, ttl=self._keeper.ttl)
