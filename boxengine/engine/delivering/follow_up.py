@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
+from typing import NamedTuple
 
 from boxengine.domain.box import Box
 from boxengine.engine.delivering.gone import GoneRows
@@ -14,6 +15,17 @@ from boxengine.engine.running.outages import Outages
 from boxengine.engine.timing import TIMING
 from boxengine.errors import StoreConflict
 from boxengine.ports import Clock, Hold
+
+
+class _Locked(NamedTuple):
+    """Buckets of a box that wait for somebody to unlock a row."""
+
+    buckets: frozenset[int]
+    met: float
+    """When a batch last met such a row (monotonic seconds)."""
+
+
+_NOTHING_LOCKED = _Locked(frozenset(), 0.0)
 
 
 class FollowUp:
@@ -28,8 +40,8 @@ class FollowUp:
         self._clock = clock
         self._gone = gone
         self._lock = threading.Lock()
-        self._locked: dict[str, tuple[frozenset[int], float]] = {}
-        """By box, the buckets that wait for somebody to unlock a row, and when such a row was met last (monotonic)."""
+        self._locked: dict[str, _Locked] = {}
+        """By box name."""
 
     def first_batch(self, hold: Hold, report: Report) -> None:
         """The batch that shows which of the rows named by the hold's jobs are there."""
@@ -39,7 +51,7 @@ class FollowUp:
             self._gone.look(hold, idle)
 
     def batch(self, box: Box, report: Report) -> None:
-        """Any batch."""
+        """Any batch: which transports it reached, when its retries are due, and what it found locked."""
         for name in report.reached:
             self._outages.worked(_called(box, name))
         if report.reached and MIDDLEWARE not in report.unreachable:
@@ -53,12 +65,12 @@ class FollowUp:
             self._look_at_locks(box, report)
 
     def forget_locks(self) -> None:
-        """Has the wait for rows end that nobody here has met for long: they are unlocked and gone, or another worker's by now."""
+        """Ends the outages of locked rows that no batch here has met for long: they are gone, or another worker has them."""
         if not self._locked:
             return
         long_ago = self._clock.monotonic() - TIMING.longest_lease
         with self._lock:
-            over = [name for name, (_, met) in self._locked.items() if met < long_ago]
+            over = [name for name, locked in self._locked.items() if locked.met < long_ago]
             for name in over:
                 del self._locked[name]
         for name in over:
@@ -66,14 +78,14 @@ class FollowUp:
 
     def _look_at_locks(self, box: Box, report: Report) -> None:
         with self._lock:
-            before, met = self._locked.pop(box.name, (frozenset[int](), 0.0))
-            now = (before | report.locked) - report.positions.keys() - report.exhausted
-            if now:
-                self._locked[box.name] = now, self._clock.monotonic() if report.locked else met
+            before = self._locked.pop(box.name, _NOTHING_LOCKED)
+            left = (before.buckets | report.locked) - report.positions.keys() - report.exhausted
+            if left:
+                self._locked[box.name] = _Locked(left, self._clock.monotonic() if report.locked else before.met)
         what = _claiming(box.name)
         if report.locked:
             self._outages.failed(what, StoreConflict(_told_of_locks(report.locked)))
-        elif before and not now:
+        elif before.buckets and not left:
             self._outages.worked(what)
 
 
@@ -84,9 +96,7 @@ def _claiming(box_name: str) -> str:
 def _told_of_locks(buckets: Collection[int]) -> str:
     names = ", ".join(map(str, sorted(buckets)))
     which = f"bucket {names} waits" if len(buckets) == 1 else f"buckets {names} wait"
-    return (
-        f"another transaction has locked rows, so {which}; boxengine doctor finds transactions that are open for long"
-    )
+    return f"another transaction has locked rows, so {which}; boxengine doctor lists long-running transactions"
 
 
 def _called(box: Box, name: str) -> str:

@@ -133,7 +133,7 @@ class Recorder:
             more = "" if len(self._locked) <= TOLD else f" and {len(self._locked) - TOLD} more"
             error = StoreConflict(
                 f"another transaction has locked rows, so the ends of jobs that have run are not recorded: {ids}{more}; "
-                "boxengine doctor finds transactions that are open for long"
+                "boxengine doctor lists long-running transactions"
             )
             self._again_at = self._clock.monotonic() + self._outages.failed(self._recording_locked, error)
         elif tried and not self._locked:
