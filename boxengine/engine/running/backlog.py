@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from boxengine.domain.box import Box
 from boxengine.engine.polling.pauses import PauseWatch
@@ -96,9 +96,7 @@ class Backlog:
             # When this worker takes over, it must count at once and not wait for its own minute to pass.
             self._stranded_at.pop(box.name, None)
             return
-        since = self._store.oldest_pending(box)
-        age = 0.0 if since is None else max(0.0, (self._clock.now() - since).total_seconds())
-        self._observer.see(events.OldestPending(box, seconds=age))
+        self._observer.see(events.OldestPending(box, seconds=self._age(self._store.oldest_pending(box))))
         self._measure_unread(box)
         self._count_stranded(box)
         if self._coordinated:
@@ -106,9 +104,11 @@ class Backlog:
 
     def _measure_unread(self, box: Box) -> None:
         if box.subscription is not None:
-            since = self._store.unread_since(box)
-            age = 0.0 if since is None else max(0.0, (self._clock.now() - since).total_seconds())
-            self._observer.see(events.Unread(box, seconds=age))
+            self._observer.see(events.Unread(box, seconds=self._age(self._store.unread_since(box))))
+
+    def _age(self, since: datetime | None) -> float:
+        """Seconds since this moment; 0 if there is none."""
+        return 0.0 if since is None else max(0.0, (self._clock.now() - since).total_seconds())
 
     def _count_stranded(self, box: Box) -> None:
         now, last = self._clock.monotonic(), self._stranded_at.get(box.name)
