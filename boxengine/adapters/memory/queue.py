@@ -76,15 +76,14 @@ class MemoryJobQueue:
         if not boxes:
             return None
         turn = next(self._turns) % len(boxes)
-        corrupt: list[bytes] = []
         with self._changed:
             box = self._first_with_jobs((*boxes[turn:], *boxes[:turn]), wait)
             if box is None:
                 return None
             empty = Hold(box, f"hold-{next(self._tokens)}", (), self._clock.monotonic() + ttl.total_seconds())
-            hold = self._take_share(self._lane(box), empty, share, corrupt)
-        if corrupt:
-            self._on_corrupt(box, corrupt)
+            hold, foreign = self._take_share(self._lane(box), empty, share)
+        if foreign:
+            self._on_corrupt(box, foreign)
         return hold if hold.jobs else None
 
     def seize(self, box: Box, jobs: Sequence[Job], *, ttl: timedelta, left: bool = False) -> Hold | None:
@@ -244,16 +243,16 @@ class MemoryJobQueue:
         # A timed wait asks the system for a lock even where there is nothing to wait for.
         return look() if wait <= timedelta(0) else self._changed.wait_for(look, wait.total_seconds())
 
-    def _take_share(self, lane: _Lane, hold: Hold, share: int, corrupt: list[bytes]) -> Hold:
-        """The hold with jobs: its share, or ids enough, or all there are."""
+    def _take_share(self, lane: _Lane, hold: Hold, share: int) -> tuple[Hold, list[bytes]]:
+        """The hold with jobs: its share, or ids enough, or all there are. Also the elements that are no jobs of the box."""
         jobs_wanted = math.ceil(len(lane.elements) / max(1, share))
-        taken: dict[int, Job] = {}
+        taken, foreign = dict[int, Job](), list[bytes]()
         ids_taken = 0
         while lane.elements and len(taken) < jobs_wanted and ids_taken < self._enough_ids:
             element = lane.elements.pop()
             job = _decode(element)
             if job is None or job.bucket not in hold.box.buckets:
-                corrupt.append(element)
+                foreign.append(element)
                 continue
             lane.queued.discard(job.bucket)
             if self._holder(lane, job.bucket) is not None:
@@ -261,7 +260,7 @@ class MemoryJobQueue:
             elif job.bucket not in taken:
                 taken[job.bucket] = job
                 ids_taken += len(job.ids)
-        return self._lease(lane, hold, list(taken.values()))
+        return self._lease(lane, hold, list(taken.values())), foreign
 
 
 def _decode(element: bytes) -> Job | None:
