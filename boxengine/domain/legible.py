@@ -17,7 +17,7 @@ def legible(text: str) -> bool:
 
 
 def is_legible(each: str) -> bool:
-    """The same of one character."""
+    """Whether this one character may be shown as it is."""
     return each.isprintable() or each in "\r\n\t" or each in _MARKS or unicodedata.category(each) == "Zs"
 
 

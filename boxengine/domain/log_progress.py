@@ -114,14 +114,14 @@ class Portions:
         return cls(share=share, most=max(share, limit // PARTS), room=max(1, limit) + PARTS)
 
     def beside(self, under_way: int) -> Self:
-        """The same where so many of the buckets are in the middle of a batch."""
+        """These portions if so many of the buckets are in the middle of a batch."""
         if self.room is None:
             return self
         return replace(self, room=max(1, self.room - PARTS - self.share * under_way) + PARTS)
 
     @classmethod
     def even(cls, limit: int, *, buckets: int) -> Self:
-        """The same for each bucket. For logs that may have to rest: the rows of one that rests would take the room of others."""
+        """Equal portions for all buckets, for logs that may have to rest: one that rests would take the room of others."""
         share = max(1, limit // max(1, buckets))
         return cls(share=share, most=share, room=None)
 

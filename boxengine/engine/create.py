@@ -55,13 +55,13 @@ class Creator:
         return bool(self._middlewares.create_batch)
 
     def unlimited(self) -> Creator:
-        """The same without a limit of payloads, for what has to be kept: there is nobody left to refuse it to."""
+        """This creator without a limit of payloads, for what has to be kept: there is nobody left to refuse it to."""
         other = copy(self)
         other._preparation = replace(self._preparation, max_payload=None)  # noqa: SLF001 - a copy of this object
         return other
 
     def unguarded(self) -> Creator:
-        """The same without a limit of payloads, and without create middlewares."""
+        """This creator without a limit of payloads, and without create middlewares."""
         other = self.unlimited()
         other._middlewares = replace(self._middlewares, create_item=(), create_batch=())  # noqa: SLF001 - likewise
         return other
@@ -120,7 +120,7 @@ class Creator:
         """What ``insert`` returns, whatever the middlewares around it return.
 
         Raises:
-            InvalidItem: one of them refused, or did not call on. What they raise comes through.
+            InvalidItem: one of them refused, or did not call ``call_next()``. What they raise comes through.
         """
         try:
             return compose(middlewares, insert, kind=PlainPassage)(self._model, attributes)

@@ -63,7 +63,7 @@ class Throttled:
     """``throttle`` or ``skip``."""
     seconds: float
     held_back: str | None = None
-    """Of a middleware: that it did not call on, in words."""
+    """Which middleware did not call ``call_next()``, in words; None: a throttler spoke against the poll."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class Settled:
     raised: Mapping[ItemId, BaseException] = field(default_factory=dict)
     """What transports raised, by the item whose attempt failed by it."""
     kept_back: Sequence[Item] = ()
-    """Items whose middleware did not call on, those that ``KeptBack`` has told of before too."""
+    """Items whose middleware did not call ``call_next()``, also those that ``KeptBack`` has told of before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class PlainClaim(Protocol):
     """Buckets that somebody else holds; none of their rows are in ``items``."""
 
     locked: frozenset[int]
-    """Those of them that no worker holds: somebody has locked a row in them, an open transaction of the application perhaps."""
+    """The refused buckets that no worker holds: another transaction, such as one of the application, has locked a row in them."""
 
     exhausted: frozenset[int]
     """Granted buckets whose due rows are all in ``items``."""

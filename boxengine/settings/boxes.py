@@ -77,7 +77,7 @@ class KafkaSettings(Section):
         return {name: value for name, value in shared.items() if value is not None}
 
     def for_transports(self) -> dict[str, Any]:
-        """Those, and what only a producer has a use for."""
+        """The shared arguments, and those that only a producer has a use for."""
         own = {"required_acks": self.required_acks, "max_retries": self.max_retries}
         return self.for_all() | {name: value for name, value in own.items() if value is not None}
 
@@ -141,7 +141,7 @@ class CircuitBreakerSettings(Section):
     """... up to this."""
 
     def policy(self) -> CircuitPolicy:
-        """The same for the engine."""
+        """This section as the engine's policy."""
         return CircuitPolicy(
             failures=self.failures,
             failed_attempts=self.failed_attempts,

@@ -42,7 +42,7 @@ class ScheduleSettings(Section):
     lease_ttl: Seconds | None = None
 
     def plan(self, name: str) -> Schedule:
-        """The same for the engine."""
+        """This section as a schedule of the engine."""
         attributes = ("args", "lock_key", "priority", "max_attempts", "lease_ttl")
         return Schedule(
             name=name,
@@ -98,7 +98,7 @@ class JobBoxSettings(Section):
         return self.table or default_table(name)
 
     def box(self, name: str, *, table: str, owner: str | None) -> JobBox:
-        """The same for the engine."""
+        """This section as a box of the engine."""
         return JobBox(
             name=name,
             table=table,

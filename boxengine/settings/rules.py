@@ -59,7 +59,7 @@ def check(settings: Settings) -> list[Finding]:
 
 
 def check_for_worker(settings: Settings) -> list[Finding]:
-    """Those, and database URLs that only an application can use."""
+    """All that ``check`` finds, and database URLs that only an application can use."""
     return [*check(settings), *drivers.check(settings)]
 
 

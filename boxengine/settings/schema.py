@@ -230,7 +230,7 @@ class Settings(Section):
 
     @property
     def job_wakeup_in_force(self) -> Wakeup:
-        """The same for long jobs: nobody has to run Redis for them alone."""
+        """How commits wake the claimers of long jobs: nobody has to run Redis for them alone."""
         own = self.wakeup == "redis" or bool(self.boxes) or not self.wakes_by_redis
         return self.wakeup_in_force if own else "none"
 

@@ -158,7 +158,7 @@ class MemoryJobQueue:
             self._enqueue(lane, free)
 
     def unattended(self, box: Box, buckets: Iterable[int]) -> list[int]:
-        """Those of the buckets that are neither in work nor queued; ascending."""
+        """The buckets among these that are neither in work nor queued; ascending."""
         with self._changed:
             lane = self._lane(box)
             return [b for b in sorted(buckets) if b not in lane.queued and self._holder(lane, b) is None]

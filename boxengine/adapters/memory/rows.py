@@ -161,5 +161,5 @@ def by_id(row: Row) -> ItemId:
 
 
 def behind(row_id: ItemId | None, rows: Iterable[Row]) -> Iterator[Row]:
-    """Those with a greater id; None: all."""
+    """The rows with a greater id; None: all."""
     return (row for row in rows if row_id is None or row.id > row_id)

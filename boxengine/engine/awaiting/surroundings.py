@@ -18,7 +18,7 @@ Lend = Callable[[Any, Visit], AbstractContextManager[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """Made once for each box. All its asynchronous transports share it."""
+    """What all asynchronous transports of a box share. Made once for each box."""
 
     loop: EventLoop
     gate: asyncio.Semaphore

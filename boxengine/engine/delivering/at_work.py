@@ -36,7 +36,7 @@ class AtWork:
             return Counter(name for name, _ in self._since.values())
 
     def engagements(self) -> Sequence[Engagement]:
-        """The same with times, the longest first."""
+        """How many threads are at work on each box, and since when; the longest first."""
         with self._lock:
             begun = sorted(self._since.values(), key=lambda each: each[1])
         first: dict[str, datetime] = {}

@@ -82,7 +82,7 @@ class Handled:
     recalled: Mapping[ItemId, RememberedFailure] = field(default_factory=dict)
     """By item, failures that were remembered outside the database."""
     kept_back: Sequence[Item] = ()
-    """Items whose middleware did not call on."""
+    """Items whose middleware did not call ``call_next()``."""
     passed: Sequence[Passed] = ()
     """Of each bucket the first items, if the next batch may read on behind them."""
     broken: BaseException | None = None

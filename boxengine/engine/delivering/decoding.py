@@ -40,7 +40,7 @@ def takes(call: Any, name: str) -> bool:
 
 
 def asks_for(call: Any, name: str) -> bool:
-    """The same, also of what is ``async def``."""
+    """Whether the callable has the parameter, and nobody has bound it yet; it may be ``async def``, unlike for ``takes``."""
     if not callable(call) or isinstance(call, type):
         return False
     if isinstance(call, functools.partial) and name in call.keywords:

@@ -122,7 +122,7 @@ class Delivery:
         self._routes.close()
 
     def closings(self) -> list[Closing]:
-        """The same, one by one."""
+        """How to close each transport by itself."""
         return [
             Closing(f"transport {carrier.name} of box {self.box.name}", carrier.close)
             for carrier in self._routes.carriers

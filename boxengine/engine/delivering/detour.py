@@ -40,7 +40,7 @@ class Course(NamedTuple):
     positions: Mapping[int, ItemId | None]
     """By bucket, the id after which to read."""
     behind: Mapping[int, ItemId] = _NOTHING
-    """Those of the positions that lie behind items that wait, and not where the errand says."""
+    """The positions that lie behind waiting items, and so further on than the errand says."""
     passing: bool = False
     """Whether the batches after it may read on behind items that wait."""
 

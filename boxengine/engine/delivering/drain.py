@@ -55,7 +55,7 @@ class Drain:
 
     @property
     def buckets(self) -> Collection[int]:
-        """Those that are not empty yet, the next first."""
+        """The buckets that are not empty yet, the next first."""
         return self._positions.keys()
 
     @property

@@ -62,7 +62,7 @@ class Holding:
 
     @property
     def buckets(self) -> frozenset[int]:
-        """Those still held."""
+        """The buckets that are still held."""
         return self._hold.buckets
 
     @property
@@ -138,7 +138,7 @@ class Holding:
         self._drop(frozenset(buckets))
 
     def leave_all(self) -> None:
-        """The same for whatever is still held."""
+        """Like ``leave``, for all buckets that are still held."""
         self.leave(self.buckets)
 
     def give_way(self, buckets: Collection[int]) -> frozenset[int]:

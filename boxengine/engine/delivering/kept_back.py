@@ -14,7 +14,7 @@ REMEMBERED = 10_000
 
 
 class KeptBackItems:
-    """Those of one box. Shared by threads."""
+    """The kept-back items of one box that were reported. Shared by threads."""
 
     def __init__(self, box: Box, *, observer: Observer) -> None:
         self._box = box

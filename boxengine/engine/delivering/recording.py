@@ -41,7 +41,7 @@ class Recording:
         ]
 
     def last_attempts(self, failures: Sequence[Failed], *, now: datetime) -> list[FailedAttempt]:
-        """The same for items that must not be tried again, whatever retries are left."""
+        """Like ``attempts``, for items that must not be tried again, whatever retries are left."""
         return [self._attempt(failure, now=now, ended=True) for failure in failures]
 
     def commit(self, claim: PlainClaim, settlement: Settlement) -> Settlement:

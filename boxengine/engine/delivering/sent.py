@@ -39,7 +39,7 @@ class Sent:
     waiting: Sequence[Item] = field(default_factory=list)
     """Items that stay pending although it was their turn. Their followers must not overtake them."""
     kept_back: Sequence[Item] = field(default_factory=list)
-    """Those of ``waiting`` whose middleware did not call on."""
+    """The waiting items whose middleware did not call ``call_next()``."""
     unreachable: Mapping[str, Unavailable] = field(default_factory=dict)
     """By transport, why it is not called any more."""
     reached: frozenset[str] = frozenset()

@@ -41,7 +41,7 @@ class _Known:
 
 
 class Vacancies:
-    """Of one process. The lease keeper looks; any thread may ask."""
+    """The buckets that one process may begin without a lease. The lease keeper looks; any thread may ask."""
 
     def __init__(
         self,

@@ -78,7 +78,7 @@ class Report:
     refused: frozenset[int] = frozenset()
     """Buckets that somebody else has locked."""
     locked: frozenset[int] = frozenset()
-    """Those of them in which it is no worker that has, and only a row."""
+    """The refused buckets that no worker holds: some other transaction has locked a row in them."""
     exhausted: frozenset[int] = frozenset()
     """Buckets in which nothing due is left."""
     next_due: Mapping[int, timedelta] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from boxengine.ports import Clock, Engagement
 
 
 class JobsAtWork:
-    """Asked for every announcement only: a job costs nothing for it."""
+    """The busy threads of each box. Counted for announcements only, so it costs a job nothing."""
 
     def __init__(self, runs: Runs, *, clock: Clock) -> None:
         self._runs = runs

@@ -180,7 +180,7 @@ def _nothing(_error: type[BaseException] = JobLost) -> None: ...
 
 
 class Runs:
-    """All of them. Safe to use from any thread."""
+    """All jobs that this process has claimed and whose ends are not recorded. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

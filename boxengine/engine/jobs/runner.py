@@ -74,7 +74,7 @@ class Runner:
         return AT_ONCE if run is None else self._work(run)
 
     def visit(self) -> timedelta | None:
-        """The same for a thread that belongs to no box. None: there was nothing to do."""
+        """Runs one job, or one batch, in a thread that belongs to no box. None: there was nothing to do."""
         run = self._handover.visit(WAIT)
         return None if run is None else self._work(run, visitor=True)
 

@@ -55,7 +55,7 @@ class PauseWatch:
         return box.name in self._stopped
 
     def running(self, boxes: Sequence[Box]) -> Sequence[Box]:
-        """Those of the boxes that are not known to be paused. Before the first answer these are all.
+        """The boxes among these that are not known to be paused. Before the first answer these are all.
 
         The caller asks the coordinator for something next, and finds out then that it does not answer.
         """

@@ -23,7 +23,7 @@ EVERY = timedelta(seconds=TIMING.survey)
 
 
 def covered(boxes: Sequence[Box]) -> list[Box]:
-    """Those of the boxes that one query for many can tell of."""
+    """The boxes among these that one query for many can tell of."""
     return [box for box in boxes if box.storage is Storage.TABLE]
 
 

@@ -8,7 +8,7 @@ from boxengine.domain.jobs import JobBox
 
 
 class JobPauses(Protocol):
-    """Kept in the jobs' own database, because long jobs need no other server. Every method may raise ``StoreUnavailable``."""
+    """Pauses in the jobs' own database, because long jobs need no other server. Every method may raise ``StoreUnavailable``."""
 
     def set(self, box: JobBox, *, running: bool, who: str) -> None:
         """Remembers, for all workers, whether the box runs or is paused."""

@@ -60,7 +60,7 @@ class JobQueue(Protocol):
         """Waits up to ``wait`` for a job of any of the boxes, then takes more of the same box, with their leases.
 
         It takes the queue's length divided by ``share`` (the number of competing threads), but at least one. Jobs whose bucket
-        is leased elsewhere are dropped, and so are foreign elements (``corrupt``). None if it took nothing.
+        is leased elsewhere are dropped, and so are elements that are no jobs of the box. None if it took nothing.
         The leases last for ``ttl``.
         """
 
@@ -101,7 +101,7 @@ class JobQueue(Protocol):
         """
 
     def unattended(self, box: Box, buckets: Iterable[int]) -> list[int]:
-        """Those of the buckets that nobody works on and that, as far as is known, are not queued; ascending."""
+        """The buckets among these that nobody works on and that, as far as is known, are not queued; ascending."""
 
     def in_work(self, box: Box) -> frozenset[int]:
         """The buckets whose last holder has not released them, whether it works on them or died while it held them."""

@@ -24,8 +24,10 @@ class BucketInLog(NamedTuple):
 
 
 class LogItems(Protocol):
-    """Of a box without a log, every answer is that there is nothing. Every method raises ``StoreUnavailable`` if the database
-    does not answer in time."""
+    """Answers about one box; about a box without a log, that there is nothing.
+
+    Every method raises ``StoreUnavailable`` if the database does not answer in time.
+    """
 
     def get(self, box: Box, item_id: ItemId) -> ItemRow | None:
         """One row with its payload, pending or ``PASSED``; None: there is no such row."""
