@@ -63,8 +63,8 @@ def consumed(
     schema.create(engine, [loaded.box(BOX), loaded.box(DEAD)])
     process = Consuming(loaded.resolved, observer=NullObserver(), tracer=NullTracer())
     try:
-        ((_, consumer, _),) = process._consumers
-        consumer.turn()
+        (fed,) = process._consumers
+        fed.consumer.turn()
     finally:
         process.close()
     assert log.committed == {("orders", 0): 3}

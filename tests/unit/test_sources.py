@@ -94,7 +94,7 @@ def test_a_topic_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
     resolved = boxengine.load(written(tmp_path, topics=["orders", "orders"])).resolved
     process = Consuming(resolved, observer=NullObserver(), tracer=NullTracer())
     try:
-        assert [source._topics for _, _, source in process._consumers] == [["orders"]]
+        assert [each.kafka._topics for each in process._consumers] == [["orders"]]
     finally:
         process.close()
 
@@ -164,7 +164,7 @@ def test_static_members_that_read_for_several_boxes_of_a_group_have_their_own_na
     path.write_text(yaml.safe_dump(settings))
     process = Consuming(boxengine.load(path).resolved, observer=NullObserver(), tracer=NullTracer())
     try:
-        assert {source._config["group.instance.id"] for _, _, source in process._consumers} == members
+        assert {each.kafka._config["group.instance.id"] for each in process._consumers} == members
     finally:
         process.close()
 
@@ -175,7 +175,7 @@ def test_a_process_that_waits_long_for_the_answer_to_a_commit_is_not_ready(
     monkeypatch.setattr(consuming, "SILENCE", 0.0)
     process = Consuming(boxengine.load(written(tmp_path)).resolved, observer=NullObserver(), tracer=NullTracer())
     health = process.health()
-    (source,) = (source for _, _, source in process._consumers)
+    (source,) = (each.kafka for each in process._consumers)
     try:
         source._waiting("no answer")
         assert "kafka (commit of order_inbox_item-0): no answer" in health.ready().reasons

@@ -12,6 +12,7 @@ import random
 import secrets
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -46,6 +47,15 @@ TURN_LIMIT = timedelta(minutes=2)
 """A batch that takes longer counts as hung."""
 CLOSING_TIME = timedelta(seconds=10)
 """How long all consumers together have to commit and leave their groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class _NamedConsumer:
+    """One consumer, with the name of its thread and the source that it reads."""
+
+    name: str
+    consumer: Consumer
+    kafka: KafkaSource
 
 
 class Consuming:
@@ -87,9 +97,7 @@ class Consuming:
         self._items = Boxes(resolved, observer=observer, tracer=tracer)
         self._dead_letter_topics: list[Closing] = []
         self._consumers = [
-            (f"consumer-{source.box.label}-{number}", *self._consumer(source, number))
-            for source in self._sources.values()
-            for number in range(source.concurrency)
+            self._consumer(source, number) for source in self._sources.values() for number in range(source.concurrency)
         ]
 
     @property
@@ -120,7 +128,7 @@ class Consuming:
             self.close()
             raise
         return Worker(
-            sources=[self._loop(name, consumer, health) for name, consumer, _ in self._consumers],
+            sources=[self._loop(each, health) for each in self._consumers],
             processors=(),
             housekeeping=(),
             services=services,
@@ -140,7 +148,7 @@ class Consuming:
 
     def _closings(self) -> list[list[Closing]]:
         return [
-            [Closing(name, consumer.close) for name, consumer, _ in self._consumers],
+            [Closing(each.name, each.consumer.close) for each in self._consumers],
             self._dead_letter_topics,
             [Closing("the database's connections", self._store.close)],
         ]
@@ -167,7 +175,7 @@ class Consuming:
 
     # ── the parts ────────────────────────────────────────────────────────────────────────────────────
 
-    def _consumer(self, source: Source, number: int) -> tuple[Consumer, KafkaSource]:
+    def _consumer(self, source: Source, number: int) -> _NamedConsumer:
         config = consumer_config(
             bootstrap_servers=source.bootstrap_servers,
             group=source.group,
@@ -199,7 +207,7 @@ class Consuming:
             if creator.rewrites
             else Repetitions(source.box, error_tracker=self._track, clock=self._clock),
         )
-        return consumer, kafka
+        return _NamedConsumer(f"consumer-{source.box.label}-{number}", consumer, kafka)
 
     def _slot(self, source: Source, number: int) -> str:
         """Which member of the group a consumer is; names the box where the group reads for several."""
@@ -239,14 +247,14 @@ class Consuming:
             self._outages.failed(what, SourceUnavailable(reason), needed=True)
 
     def _check_kafka(self) -> None:
-        for _, _, source in self._consumers:
-            source.check()
+        for each in self._consumers:
+            each.kafka.check()
 
-    def _loop(self, name: str, consumer: Consumer, health: Health) -> Loop:
+    def _loop(self, named: _NamedConsumer, health: Health) -> Loop:
         return Loop(
             ThreadGroup(
-                name,
-                consumer.turn,
+                named.name,
+                named.consumer.turn,
                 limit=TURN_LIMIT,
                 health=health,
                 clock=self._clock,
