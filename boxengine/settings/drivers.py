@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boxengine.errors import Problem
+from boxengine.errors import BadUsage, Problem
 from boxengine.settings.diagnosis import Finding
 from boxengine.settings.origin import dotted
 from boxengine.settings.schema import Settings
@@ -32,6 +32,24 @@ def check(settings: Settings) -> Iterator[Finding]:
         fault = None if url is None else fault_of_driver(url)
         if fault is not None:
             yield Finding(("database", key), fault)
+
+
+def demand_url(settings: Settings) -> str:
+    """The URL of the worker's database.
+
+    Raises:
+        BadUsage: it is missing, or names what the worker cannot use.
+    """
+    url = settings.database.url
+    if url is None:
+        raise BadUsage(
+            "database.url is missing: set DATABASE_URL, or add the key to the configuration, such as "
+            "postgresql+psycopg://user@host/name"
+        )
+    fault = fault_of_driver(url)
+    if fault is not None:
+        raise BadUsage(f"database.url: {fault}")
+    return url
 
 
 def fault_of_driver(url: str) -> str | None:

@@ -11,8 +11,8 @@ from boxengine.adapters.sql.connecting.packets import refuse_long_statements
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.engine.jobs.timing import JobTiming
-from boxengine.errors import BadUsage
 from boxengine.settings import Settings
+from boxengine.settings.drivers import demand_url
 
 SPARE_CONNECTIONS = 4
 """Per box: claimer, recorder, keeper, reaper."""
@@ -31,11 +31,9 @@ def connect_jobs(settings: Settings, pipelines: Mapping[str, JobPipeline], *, th
     Raises:
         BadUsage: ``database.url`` is missing or makes no sense.
     """
-    if settings.database.url is None:
-        raise BadUsage("database.url is missing: set DATABASE_URL, or add the key to the configuration")
     connect_to = partial(
         connect_database,
-        settings.database.url,
+        demand_url(settings),
         idle_timeout=SILENT_AT_MOST,
         prepared=settings.database.prepared_statements,
         writes=threads,

@@ -39,9 +39,10 @@ from boxengine.engine.running.outages import Outages
 from boxengine.engine.running.threads import ThreadGroup
 from boxengine.engine.running.worker import Loop, Worker
 from boxengine.engine.tracking import GuardedTracker
-from boxengine.errors import BadUsage, SchemaMismatch, SourceUnavailable, StoreUnavailable
+from boxengine.errors import SchemaMismatch, SourceUnavailable, StoreUnavailable
 from boxengine.ports import DeadLetters, ErrorTracker, Observer, Service, Tracer
 from boxengine.settings import Resolved
+from boxengine.settings.drivers import demand_url
 
 TURN_LIMIT = timedelta(minutes=2)
 """A batch that takes longer counts as hung."""
@@ -265,7 +266,5 @@ class Consuming:
 
 
 def _connect(resolved: Resolved, *, connections: int) -> SqlStore:
-    url = resolved.settings.database.url
-    if url is None:
-        raise BadUsage("database.url is missing: add it to the configuration, e.g. postgresql+psycopg://user@host/name")
+    url = demand_url(resolved.settings)
     return SqlStore(connect_database(url, connections=connections + 1, writes=True), writes=True)

@@ -9,9 +9,8 @@ from boxengine.adapters.sql.connecting.engine import ROW_LOCK_WAIT
 from boxengine.adapters.sql.connecting.engine import connect as connect_database
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.dialects.comments import Traceparent
-from boxengine.errors import BadUsage
 from boxengine.settings import Settings
-from boxengine.settings.drivers import fault_of_driver
+from boxengine.settings.drivers import demand_url
 
 SPARE_CONNECTIONS = 3
 """In addition to one per thread: retention, probes, status."""
@@ -42,14 +41,7 @@ def connect_store(
     Raises:
         BadUsage: ``database.url`` is missing or makes no sense.
     """
-    if settings.database.url is None:
-        raise BadUsage(
-            "database.url is missing: set DATABASE_URL, or add the key to the configuration, such as "
-            "postgresql+psycopg://user@host/name"
-        )
-    fault = fault_of_driver(settings.database.url)
-    if fault is not None:
-        raise BadUsage(f"database.url: {fault}")
+    url = demand_url(settings)
     comments: Traceparent | None = None
     if settings.database.comments:
         # OpenTelemetry takes a while to import, and most commands do not need it.
@@ -70,8 +62,8 @@ def connect_store(
         patient=patient,
     )
     return SqlStore(
-        connect_to(settings.database.url, writes=writes, lock_limit=lock_limit),
-        looks=connect_to(settings.database.url, lock_limit=LOCK_LIMIT),
+        connect_to(url, writes=writes, lock_limit=lock_limit),
+        looks=connect_to(url, lock_limit=LOCK_LIMIT),
         replica=connect_to(replica, lock_limit=LOCK_LIMIT) if replica else None,
         idle_timeout=idle_timeout,
         writes=writes,
