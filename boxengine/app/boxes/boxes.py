@@ -90,33 +90,33 @@ class Boxes(Creating):
             InvalidItem: the model has another table than the box.
             UnknownBox: the configuration has no such box of jobs.
         """
+        name, own = _name_and_class(model)
+        known = self._job_creators.get((name, own))
+        if known is None:
+            pipeline = self._creating.jobs.get(name)
+            if pipeline is None:
+                raise no_job_box(name, self._creating)
+            _refuse_namesake(pipeline, model)
+            known = self._job_creators[name, own] = self._make_job_creator(pipeline, own)
+        return known
+
+    def _make_job_creator(self, pipeline: JobPipeline, model: type | None) -> JobCreator:
         from boxengine.adapters.sql.jobs.insert import SqlNewJobs  # noqa: PLC0415 - see above
         from boxengine.adapters.sql.jobs.wakeup import JobWakeup  # noqa: PLC0415
         from boxengine.app.jobs.contracts import codecs_of  # noqa: PLC0415
         from boxengine.engine.jobs.create import JobCreator  # noqa: PLC0415
 
-        key = (box_name(model), None if isinstance(model, str) else model)
-        known = self._job_creators.get(key)
-        if known is None:
-            name = key[0]
-            pipeline = self._creating.jobs.get(name)
-            if pipeline is None:
-                raise no_job_box(name, self._creating)
-            _refuse_namesake(pipeline, model)
-            own = pipeline.model or (None if isinstance(model, str) else model)
-            how = self._creating.settings.job_wakeup_in_force
-            wakeup = JobWakeup(
-                name,
-                notify=how == "notify",
-                signal=self._redis_signal if how == "redis" else None,
-                eased=self._eased,
-                ring=self.bells.ring,
-                rings=self.bells.has,
-            )
-            rows = SqlNewJobs(pipeline.box, own, wakeup=wakeup)
-            known = JobCreator(pipeline.box, rows, tasks=pipeline.tasks, codecs=codecs_of(pipeline))
-            self._job_creators[key] = known
-        return known
+        how = self._creating.settings.job_wakeup_in_force
+        wakeup = JobWakeup(
+            pipeline.box.name,
+            notify=how == "notify",
+            signal=self._redis_signal if how == "redis" else None,
+            eased=self._eased,
+            ring=self.bells.ring,
+            rings=self.bells.has,
+        )
+        rows = SqlNewJobs(pipeline.box, pipeline.model or model, wakeup=wakeup)
+        return JobCreator(pipeline.box, rows, tasks=pipeline.tasks, codecs=codecs_of(pipeline))
 
     # ── looking at the configuration ─────────────────────────────────────────────────────────────────
 
@@ -156,16 +156,15 @@ class Boxes(Creating):
                 table than the box.
             UnknownBox: the configuration has no such box.
         """
-        key = (box_name(model), None if isinstance(model, str) else model)
-        known = self._creators.get(key)
+        name, own = _name_and_class(model)
+        known = self._creators.get((name, own))
         if known is None:
-            name = key[0]
             if name in self._creating.jobs:
                 raise UnknownBox(
                     name, self._creating.written, instead="holds long jobs, not items: use create_job for it"
                 )
             _refuse_namesake(named(name, self._creating.written), model)
-            known = self._creators[key] = self._make_creator(*key)
+            known = self._creators[name, own] = self._make_creator(name, own)
         if known.box.type is not side:
             raise InvalidItem(f"box {known.box.name} is an {known.box.type}: use create_{known.box.type}_item for it")
         return known
@@ -238,6 +237,11 @@ class Boxes(Creating):
         finalize(self, client.connection_pool.disconnect, inuse_connections=False)
         notifier = RedisNotifier(client, channel=channel)
         return Announcer(lambda: nullcontext(notifier.notify)).tell
+
+
+def _name_and_class(model: Model) -> tuple[str, type | None]:
+    """The name of the model's box, and the class if it is one and not a name."""
+    return box_name(model), None if isinstance(model, str) else model
 
 
 def _refuse_namesake(pipeline: Pipeline | JobPipeline, model: Model) -> None:
