@@ -841,6 +841,8 @@ WHERE current_setting('transaction_timeout', true) <> '0';
 SELECT set_config('tcp_keepalives_idle', '15', false),
        set_config('tcp_keepalives_interval', '5', false),
        set_config('tcp_keepalives_count', '3', false);
+SELECT set_config('default_transaction_isolation', 'read committed', false)
+WHERE current_setting('default_transaction_isolation') <> 'read committed';
 
 -- deliver: oldest pending row
 SELECT min(i.since) FILTER (
