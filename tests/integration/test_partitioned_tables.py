@@ -14,6 +14,7 @@ from boxengine.adapters.sql.creating.insert import SqlRows
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.looking.census import SqlCensus
 from boxengine.adapters.sql.making import upgrade
+from boxengine.adapters.sql.making.planning import Step
 from boxengine.domain.box import Box, BoxType, StrictOrder
 from boxengine.domain.outcome import Settlement
 from boxengine.ports import Count, Precision
@@ -62,7 +63,7 @@ def deliver(engine: sa.Engine, count: int) -> list[int]:
 
 
 def test_an_upgrade_makes_the_indexes_that_it_lacks(engine: sa.Engine) -> None:
-    def plan() -> list[upgrade.Step]:
+    def plan() -> list[Step]:
         with engine.connect() as connection:
             return upgrade.plan(connection, [BOX], [OrderItem])
 

@@ -23,7 +23,8 @@ def jobs(mysql_url: str) -> Iterator[SqlHarness]:
 
 def strike(monkeypatch: pytest.MonkeyPatch, statement: str, error: type[Exception]) -> None:
     """Once, when the driver is about to read the answer to this statement."""
-    read, send = Connection._read_query_result, Connection._execute_command
+    driver: Any = Connection
+    read, send = driver._read_query_result, driver._execute_command
     sent: list[bool] = []
 
     def note(self: Any, command: int, sql: Any) -> Any:
