@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from sqlalchemy import Connection, Engine, MetaData, Table, delete, select, update
+from sqlalchemy import Connection, Engine, MetaData, Table, select
 from sqlalchemy.orm import Session, scoped_session
 
 from boxengine.adapters.memory.clock import ManualClock
@@ -36,6 +35,7 @@ from boxengine.testing.boxes import TestedBoxes
 from boxengine.testing.clock import PresentClock
 from boxengine.testing.draining import Drained
 from boxengine.testing.emitted import Emitted
+from boxengine.testing.outcomes import LogOutcomes, Outcomes, TableOutcomes
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import (
@@ -157,8 +157,8 @@ class DatabaseBoxes(TestedBoxes):
     def outcomes(self, connection: Connection, box: Box) -> Outcomes:
         """Where the outcomes of the box's items are kept."""
         if box.storage is Storage.LOG:
-            return _InMemory(self.read(connection, box), self._settled.setdefault(box.name, {}), self.clock)
-        return _InTable(connection, self.table(connection, box), box, self.clock)
+            return LogOutcomes(self.read(connection, box), self._settled.setdefault(box.name, {}), self.clock)
+        return TableOutcomes(connection, self.table(connection, box), box, self.clock)
 
 
 def _usable(bind: Bind) -> Session | AsyncSession | Connection | Engine:
@@ -276,66 +276,6 @@ class _ConnectedClaim:
         self._outcomes.keep(settlement)
         self.committed = True
         return None
-
-
-class Outcomes(Protocol):
-    """Where the outcomes of one box's items are kept."""
-
-    def keep(self, settlement: Settlement) -> None:
-        """Keeps the outcomes of one batch."""
-
-
-class _InTable:
-    """In the rows of the box's table."""
-
-    def __init__(self, connection: Connection, table: Table, box: Box, clock: ManualClock) -> None:
-        self._connection = connection
-        self._table = table
-        self._box = box
-        self._clock = clock
-
-    def keep(self, settlement: Settlement) -> None:
-        columns, now = self._table.c, self._clock.now()
-        if self._box.retention.deletes_on_delivery and settlement.delivered:
-            self._connection.execute(delete(self._table).where(columns.id.in_(settlement.delivered)))
-        for item_id in settlement.delivered:
-            self._set(item_id, status=int(Status.DELIVERED), processed_at=now, updated_at=now)
-        for each in settlement.not_delivered:
-            self._set(
-                each.id,
-                status=int(each.status),
-                errors_count=each.errors_count,
-                error_log=each.error_log,
-                processed_at=now,
-                updated_at=now,
-            )
-
-    def _set(self, item_id: int, **values: Any) -> None:
-        known = {name: value for name, value in values.items() if name in self._table.c}
-        self._connection.execute(update(self._table).where(self._table.c.id == item_id).values(**known))
-
-
-class _InMemory:
-    """Beside the rows of a log, which are never written to."""
-
-    def __init__(self, rows: Sequence[Row], settled: dict[ItemId, Row], clock: ManualClock) -> None:
-        """Args:
-        rows: all of the box.
-        settled: where they are put.
-        """
-        self._rows = {row.id: row for row in rows}
-        self._settled = settled
-        self._clock = clock
-
-    def keep(self, settlement: Settlement) -> None:
-        for item_id in settlement.delivered:
-            self._set(item_id, status=int(Status.DELIVERED))
-        for each in settlement.not_delivered:
-            self._set(each.id, status=int(each.status), errors_count=each.errors_count, error_log=each.error_log)
-
-    def _set(self, item_id: int, **values: Any) -> None:
-        now = self._clock.now()
-        self._settled[item_id] = replace(self._rows[item_id], processed_at=now, updated_at=now, **values)
 
 
 def _row(found: dict[str, Any]) -> Row:
