@@ -6,7 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from boxengine.app.overview.problems import Facts, Problem, Severity, Stuck, alarm, problems
+from boxengine.app.overview.facts import Facts, Problem, Severity, Stuck
+from boxengine.app.overview.problems import alarm, problems
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Status
 from boxengine.ports import Count, Counts, Engagement, ItemRow, Precision, WorkerInfo

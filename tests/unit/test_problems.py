@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from boxengine.app.overview.problems import Facts, Problem, Severity, Stuck, problems, reason_of
+from boxengine.app.overview.facts import Facts, Problem, Severity, Stuck
+from boxengine.app.overview.problems import problems, reason_of
 from boxengine.domain.box import Box, BoxType, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.ports import Count, Counts, ItemRow, OpenCircuit, Precision, WorkerInfo

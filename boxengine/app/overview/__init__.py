@@ -3,10 +3,10 @@
 The command line and the console only display these results, each in its own way; they decide nothing themselves.
 """
 
+from boxengine.app.overview.facts import Problem, Severity
 from boxengine.app.overview.job_boxes import JobBoxView, look_at_jobs
 from boxengine.app.overview.job_waiting import JobReasons, job_reasons
 from boxengine.app.overview.looking import Lookout
-from boxengine.app.overview.problems import Problem, Severity
 from boxengine.app.overview.views import BoxView, Overview
 from boxengine.app.overview.waiting import Reasons, reasons, reasons_in_log, waiting_in_log
 

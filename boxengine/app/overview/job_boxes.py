@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from boxengine.app.overview.problems import LONG, Problem, Severity, unread_table, useless_table
+from boxengine.app.overview.facts import LONG, Problem, Severity
+from boxengine.app.overview.problems import unread_table, useless_table
 from boxengine.app.overview.wait_once import WaitOnce
 from boxengine.app.overview.words import counted, lasting
 from boxengine.domain.jobs import JobBox, JobState

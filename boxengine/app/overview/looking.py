@@ -7,12 +7,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, TypeVar
 
+from boxengine.app.overview.facts import Facts, Problem, Stuck
 from boxengine.app.overview.job_boxes import JobBoxView, with_workers
 from boxengine.app.overview.problems import (
     NO_WORKER,
-    Facts,
-    Problem,
-    Stuck,
     alarm,
     nobody_works,
     problems,

@@ -5,100 +5,23 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import IntEnum
 
+from boxengine.app.overview.facts import Facts, Problem, Severity
+from boxengine.app.overview.lateness import late
 from boxengine.app.overview.words import counted, ellipsis, lasting, times
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.error_logs import line_of_reason
 from boxengine.domain.item import Status
 from boxengine.domain.words import plural
-from boxengine.ports import Count, Counts, ItemRow, OpenCircuit, Precision, WorkerInfo
+from boxengine.ports import Count, ItemRow, Precision
 from boxengine.ports.people.checkup import Remark
-from boxengine.ports.people.history import Happened
 
 NO_WORKER = "no-worker"
 """The kind of the problem that a box has no worker."""
-LONG = timedelta(minutes=1)
-"""A longer wait is reported even if nothing else is wrong."""
 _PREFIX = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+Z (?:[^\s:]+: )?")
 _LONGEST_REASON = 160
 _START_ONE = "Start one: boxengine start. If one is running, it has not reached Redis for half a minute."
-
-
-class Severity(IntEnum):
-    """How bad it is; the smaller, the worse."""
-
-    STOPPED = 0
-    """Nothing is delivered."""
-    STUCK = 1
-    """Some items wait for a person, or for a cause that does not go away by itself."""
-    SLOW = 2
-    """Delivery continues, but worse than it should."""
-    QUIET = 3
-    """A person chose this state."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """One thing that is wrong."""
-
-    severity: Severity
-    sentence: str
-    advice: str
-    """What to do."""
-    box: str | None = None
-    item: int | None = None
-    """The item to look at."""
-    statuses: tuple[Status, ...] = ()
-    """Which items of the box to look at."""
-    job_status: str | None = None
-    """Which jobs of the box to look at."""
-    kind: str
-    """One word, under which ``docs/on-call.md`` explains the problem."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stuck:
-    """An item whose attempts failed, and how many wait for it; None: not counted."""
-
-    row: ItemRow
-    followers: Count | None
-    leads: bool = False
-    """Whether it is the first of its key or bucket, so that others may wait for it."""
-    due_at: datetime | None = None
-    """When it is tried again; None: it is not, or could be at any time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What is known about one box."""
-
-    box: Box
-    now: datetime
-    counts: Counts | None
-    waits_since: datetime | None
-    paused: bool | None
-    workers: Sequence[WorkerInfo] | None
-    circuits: Sequence[OpenCircuit]
-    stuck: Sequence[Stuck]
-    more_leading: bool = False
-    """Whether there are more leading items than those with counted followers."""
-    stranded: str | None
-    held_back: timedelta | None
-    """The age of the oldest item that retention keeps for this subscription; None: it keeps none."""
-    broken: str | None
-    lately: Happened | None = None
-    """What happened in the last minute or two; None: unknown."""
-    unread: str | None = None
-    """Why some of the box's numbers are unknown although the database answers."""
-
-    @property
-    def waiting(self) -> Count | None:
-        """The pending items; None: not counted, or there are none."""
-        pending = self.counts.pending if self.counts else None
-        return pending if pending is not None and pending.number else None
 
 
 def problems(facts: Facts) -> tuple[Problem, ...]:
@@ -215,7 +138,7 @@ def _found(facts: Facts) -> Iterator[Problem]:
     blocking = list(_blocking(facts))
     yield from blocking
     yield from _failing(facts, told=bool(blocking))
-    yield from _late(facts)
+    yield from late(facts)
 
 
 def _standing_still(facts: Facts) -> Iterator[Problem]:
@@ -322,83 +245,6 @@ def _failing(facts: Facts, *, told: bool) -> Iterator[Problem]:
             sentence=f"{counted(retrying, 'item')} of {name} failed before and will be retried{_most(rows)}",
             advice="If all give the same reason, suspect the receiver; if they belong to a few keys, suspect the data.",
         )
-
-
-def _late(facts: Facts) -> Iterator[Problem]:
-    if facts.waits_since is None or facts.paused or facts.circuits or not facts.workers:
-        return
-    waited = facts.now - facts.waits_since
-    others, hanging = _others_wait(facts), _hanging(facts)
-    if waited <= LONG or (others is False and hanging is None):
-        return
-    name, stalled = facts.box.name, others is True and _is_stalled(facts)
-    sentence = f"The oldest pending item of {name} has waited for {lasting(waited)}."
-    advice = (
-        "Items may arrive faster than they are delivered: look at the rate, the slowest transports and the workers."
-    )
-    if others is None:
-        advice = f"It may wait for an item that failed. If not, {advice[0].lower()}{advice[1:]}"
-    if stalled:
-        sentence = f"Nothing of {name} is delivered, and its oldest pending item has waited for {lasting(waited)}."
-        advice = "A worker runs: its log says what does not work, and boxengine doctor what the servers refuse."
-    if hanging is not None:
-        worker, since = hanging
-        sentence += (
-            f" A thread of process {worker.pid} on {worker.host} has had one batch for {lasting(facts.now - since)}."
-        )
-        advice = (
-            f"A call may hang: kill -USR1 {worker.pid} on {worker.host} logs where. Restart that worker, and give the transport "
-            "a timeout."
-        )
-    yield Problem(
-        kind="stalled" if stalled else "late",
-        severity=Severity.STOPPED if stalled else Severity.SLOW,
-        box=name,
-        statuses=(Status.PENDING,),
-        sentence=sentence,
-        advice=advice,
-    )
-
-
-def _others_wait(facts: Facts) -> bool | None:
-    """Whether items wait besides those that failed and those behind them, of which other sentences tell; None: unknown."""
-    holding = [each for each in facts.stuck if _holds(each, facts)]
-    if not holding or facts.counts is None or facts.waiting is None:
-        return True
-    followers = [each.followers for each in holding if each.followers is not None]
-    resting = sum(count.number for count in followers) + sum(each.row.status == Status.PENDING for each in holding)
-    if facts.waiting.precision is Precision.EXACT and facts.waiting.number <= resting:
-        return False
-    retrying, tried = facts.counts.retrying, sum(each.row.status == Status.PENDING for each in facts.stuck)
-    capped = any(count.precision is not Precision.EXACT for count in followers)
-    return None if capped or facts.more_leading or retrying is None or retrying.number > tried else True
-
-
-def _holds(stuck: Stuck, facts: Facts) -> bool:
-    """Whether a person, or the time of the next attempt, is what this item and its followers wait for, and not a worker."""
-    if facts.box.strict_order is not StrictOrder.NONE and not stuck.leads:
-        return False  # counted among the followers of the first
-    if stuck.row.status == Status.FAILED:
-        return True
-    return stuck.due_at is not None and stuck.due_at > facts.now - LONG
-
-
-def _is_stalled(facts: Facts) -> bool:
-    """Whether a worker that has run for a while has not even tried to deliver anything."""
-    began = facts.now - LONG
-    runs = any(worker.started_at < began for worker in facts.workers or ())
-    return runs and facts.lately is not None and not facts.lately.delivered and not facts.lately.failed
-
-
-def _hanging(facts: Facts) -> tuple[WorkerInfo, datetime] | None:
-    """The worker whose thread has been busy with one batch of the box for longest, if that is long, and since when."""
-    found = [
-        (worker, each.since)
-        for worker in facts.workers or ()
-        for each in worker.at_work or ()
-        if each.box == facts.box.name and facts.now - each.since > LONG
-    ]
-    return min(found, key=lambda each: each[1], default=None)
 
 
 def _most(rows: Sequence[ItemRow]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boxengine.app.overview.problems import Stuck
+from boxengine.app.overview.facts import Stuck
 from boxengine.app.overview.waiting import due
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from boxengine.app.overview.facts import Problem
 from boxengine.app.overview.job_boxes import JobBoxView
-from boxengine.app.overview.problems import Problem, silent
+from boxengine.app.overview.problems import silent
 from boxengine.domain.box import Box
 from boxengine.ports import Counts, OpenCircuit, WorkerInfo
 from boxengine.ports.people.history import Happened
