@@ -7,11 +7,12 @@ worker needs. In the order of the work:
 ``schema``, ``boxes``, ``values`` (every key) -> ``rules`` (contradictions) -> ``resolution``, ``transports``.
 """
 
+from boxengine.settings.doubts import notices
 from boxengine.settings.drivers import drivers_of_applications
 from boxengine.settings.explanation import Row, explain, json_schema
 from boxengine.settings.loading import load
 from boxengine.settings.resolution import Resolved, load_and_resolve, load_for_creating, resolve
-from boxengine.settings.rules import check_for_worker, notices
+from boxengine.settings.rules import check_for_worker
 from boxengine.settings.schema import Settings
 
 __all__ = [

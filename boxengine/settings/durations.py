@@ -71,3 +71,8 @@ def format_iso(length: timedelta) -> str:
     if not days and not time:
         return "PT0S"
     return f"P{days}" + (f"T{time}" if time else "")
+
+
+def format_seconds(length: timedelta) -> str:
+    """``0.5 s``, ``90 s``: for messages."""
+    return f"{length.total_seconds():g} s"

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from datetime import timedelta
 
 from boxengine.domain import partitioning, retry
 from boxengine.domain.box import Storage, StrictOrder
-from boxengine.errors import Problem
 from boxengine.settings import drivers, job_rules, source_rules, subscription_rules
-from boxengine.settings.arguments import Misconfigured, parsed
-from boxengine.settings.boxes import BoxSettings, InboxSettings
+from boxengine.settings.boxes import BoxSettings
 from boxengine.settings.diagnosis import Finding
-from boxengine.settings.durations import format_iso
+from boxengine.settings.durations import format_iso, format_seconds
 from boxengine.settings.names import BOX_NAME, underscore
 from boxengine.settings.origin import Path, dotted
-from boxengine.settings.schema import ConsoleSettings, DatabaseSettings, RedisSettings, Settings
-from boxengine.settings.transport_names import KAFKA, short_name
-from boxengine.settings.values.times import Seconds
+from boxengine.settings.schema import DatabaseSettings, RedisSettings, Settings
 
 SHORTEST_PARTITION = timedelta(hours=1)
 MOST_PARTITIONS = 50
@@ -29,9 +24,6 @@ _UNDER_SENTINEL = {
     **dict.fromkeys(("sentinel_username", "sentinel_password"), ""),
 }
 """Keys of ``redis`` that nothing reads without Sentinels, each with what to do instead."""
-
-_LIMITS = {"http": ("timeout",), "redis_stream": ("timeout",), KAFKA: ("timeout", "delivery_timeout")}
-"""By built-in transport, the arguments that say how long a call may take."""
 
 Rules = Callable[[Settings], list[Finding]]
 """Which contradictions are looked for."""
@@ -61,74 +53,6 @@ def check(settings: Settings) -> list[Finding]:
 def check_for_worker(settings: Settings) -> list[Finding]:
     """All that ``check`` finds, and database URLs that only an application can use."""
     return [*check(settings), *drivers.check(settings)]
-
-
-def notices(settings: Settings) -> list[Problem]:
-    """What works but is probably not meant; to be logged as warnings at start."""
-    found: list[tuple[Path, str]] = []
-    if not (settings.boxes or settings.job_items):
-        message = (
-            "there are none, so a worker would not start; "
-            "a section takes nothing over from default unless it says <<: *default"
-        )
-        found.append((("outbox_items",), message))
-    found += _doubtful_console(settings.console)
-    for path, _, box in boxes_with_paths(settings):
-        if box.partition_size is not None:
-            found.append(((*path, "partition_size"), "ignored: it belongs to the old worker; see poller.concurrency"))
-        if box.strict_order is StrictOrder.BUCKET and box.max_retries is not None:
-            message = "ignored: under strict_order an item is retried without end; strict_order: key has a limit"
-            found.append(((*path, "max_retries"), message))
-        if not box.transports:
-            found.append(((*path, "transports"), "there are none: every item of this box will fail"))
-        found += _limits_that_come_too_late((*path, "transports"), box, settings.processor.general_timeout)
-        found += _looks_for_what_is_gone(path, box)
-        if box.max_retries and box.retry_strategies and set(box.retry_strategies) <= retry.READING_KEYS:
-            message = (
-                "none of them pauses: retries follow each other at once; put exponential_backoff first, or say no_delay"
-            )
-            found.append(((*path, "retry_strategies"), message))
-    for name, job_box in settings.job_items.items():
-        if not job_box.tasks:
-            found.append((("job_items", name, "tasks"), "there are none: no job can be created in this box"))
-    return [
-        *drivers.drivers_of_applications(settings),
-        *(Problem(settings.origin.file(path), dotted(path), message) for path, message in found),
-    ]
-
-
-def _limits_that_come_too_late(path: Path, box: BoxSettings, batch: timedelta) -> Iterator[tuple[Path, str]]:
-    for key, transport in box.transports.items():
-        for argument in _LIMITS.get(short_name(transport.class_name), ()):
-            with suppress(Misconfigured):  # which is reported elsewhere
-                longest = parsed(argument, transport.arguments.get(argument, 0), Seconds)
-                if longest >= batch:
-                    message = (
-                        f"{_seconds(longest)} is not less than processor.general_timeout ({_seconds(batch)}): a batch that "
-                        "takes so long is not recorded, and its items are sent again and again"
-                    )
-                    yield (*path, int(key) if key.isdecimal() else key, argument), message
-
-
-def _looks_for_what_is_gone(path: Path, box: BoxSettings) -> Iterator[tuple[Path, str]]:
-    if box.delivered_retention:
-        return
-    key = (*path, "retention" if box.retention_delivered_items is None else "retention_delivered_items")
-    for name in sorted(retry.READING_KEYS.intersection(box.strategies)):
-        yield key, f"delivered items are deleted at once, so {name} finds no later one of a key, and discards nothing"
-    if isinstance(box, InboxSettings) and box.source is not None:
-        message = (
-            "a message is recognised by its item, which is deleted once it is delivered: if Kafka gives the message out again, "
-            "it is delivered again; expected a time in which that may happen, such as P1D"
-        )
-        yield key, message
-
-
-def _doubtful_console(console: ConsoleSettings) -> Iterator[tuple[Path, str]]:
-    if console.read_token is not None and console.read_token == console.operate_token:
-        yield ("console", "read_token"), "is the same as operate_token: whoever has it may change everything"
-    if console.trace_url is not None and "{trace_id}" not in console.trace_url:
-        yield ("console", "trace_url"), "has no {trace_id}: the links of all items lead to one page"
 
 
 def boxes_with_paths(settings: Settings) -> Iterator[tuple[Path, str, BoxSettings]]:
@@ -185,8 +109,8 @@ def _timing(settings: Settings) -> Iterator[Finding]:
     processor, poller = settings.processor, settings.poller
     if processor.cutoff_timeout > processor.general_timeout:
         message = (
-            f"{_seconds(processor.cutoff_timeout)} is longer than general_timeout "
-            f"({_seconds(processor.general_timeout)}); expected at most that, so that a job stops while it has its lease"
+            f"{format_seconds(processor.cutoff_timeout)} is longer than general_timeout "
+            f"({format_seconds(processor.general_timeout)}); expected at most that, so that a job stops while it has its lease"
         )
         yield _finding(("processor", "cutoff_timeout"), message, "general_timeout")
     if poller.min_queue_size > poller.max_queue_size:
@@ -263,8 +187,8 @@ def _choices(known: Iterable[str]) -> str:
 def _pauses(path: Path, box: BoxSettings) -> Iterator[Finding]:
     if box.minimal_retry_interval > box.maximal_retry_interval:
         message = (
-            f"{_seconds(box.minimal_retry_interval)} is longer than "
-            f"maximal_retry_interval ({_seconds(box.maximal_retry_interval)})"
+            f"{format_seconds(box.minimal_retry_interval)} is longer than "
+            f"maximal_retry_interval ({format_seconds(box.maximal_retry_interval)})"
         )
         yield _finding((*path, "minimal_retry_interval"), message, "maximal_retry_interval")
 
@@ -273,7 +197,7 @@ def _circuit(path: Path, box: BoxSettings) -> Iterator[Finding]:
     """The longest pause left out grows with a longer pause; one that is given would be passed over in silence."""
     breaker = box.circuit_breaker
     if "longest_pause" in breaker.model_fields_set and breaker.longest_pause < breaker.pause:
-        message = f"{_seconds(breaker.longest_pause)} is shorter than pause ({_seconds(breaker.pause)})"
+        message = f"{format_seconds(breaker.longest_pause)} is shorter than pause ({format_seconds(breaker.pause)})"
         yield _finding((*path, "circuit_breaker", "longest_pause"), message, "pause")
 
 
@@ -332,7 +256,3 @@ def _of_a_log(path: Path, box: BoxSettings) -> Iterator[Finding]:
 
 def _finding(path: Path, message: str, *siblings: str) -> Finding:
     return Finding(path, message, frozenset((*path[:-1], sibling) for sibling in siblings))
-
-
-def _seconds(length: timedelta) -> str:
-    return f"{length.total_seconds():g} s"
