@@ -82,11 +82,11 @@ def item_attributes(
     if max_payload is not None and size > max_payload:
         raise InvalidItem(f"value of {size} bytes is over the limit of {max_payload} (max_payload_bytes)")
     headers = {name: _decoded(value or b"", f"header {name!r}") for name, value in message.headers}
-    content, key, headers = _opened(message, None, headers)
+    parts = _opened(_Parts(message, None, headers))
     said = ruled(message)
     if message.key is not None and "event_key" not in said:
-        key = _decoded(message.key, "the key") or key
-    return _attributes(content, key, headers) | dict(said)
+        parts = parts._replace(key=_decoded(message.key, "the key") or parts.key)
+    return _attributes(parts) | dict(said)
 
 
 def remains(message: ReceivedMessage) -> dict[str, Any]:
@@ -95,10 +95,10 @@ def remains(message: ReceivedMessage) -> dict[str, Any]:
     Bytes that are not UTF-8 are written as ``\\xNN``; names that are too long end in their hash.
     """
     key = None if message.key is None else storable(message.key)
-    parts = message, key, {name: storable(value or b"") for name, value in message.headers}
+    parts = _Parts(message, key, {name: storable(value or b"") for name, value in message.headers})
     with suppress(InvalidItem):  # a value that is not an event is kept unchanged
-        parts = _opened(*parts)
-    attributes = _attributes(*_without_nul(*parts))
+        parts = _opened(parts)
+    attributes = _attributes(_without_nul(parts))
     for name in ("event_key", "event_name"):
         if attributes.get(name) is not None:
             attributes[name] = fitted(attributes[name])
@@ -148,30 +148,36 @@ def without_nul(text: str) -> str:
     return text.replace("\x00", "\\x00")
 
 
-def _opened(
-    message: ReceivedMessage, key: str | None, headers: dict[str, str]
-) -> tuple[ReceivedMessage, str | None, dict[str, str]]:
-    """The message, converted to binary mode if it is a CloudEvent in structured mode."""
+class _Parts(NamedTuple):
+    """A message, with its key and headers as text."""
+
+    message: ReceivedMessage
+    key: str | None
+    headers: dict[str, str]
+
+
+def _opened(parts: _Parts) -> _Parts:
+    """The parts in binary mode, if the message is a CloudEvent in structured mode."""
+    message, key, headers = parts
     if message.value is None or not _is_structured(headers):
-        return message, key, headers
+        return parts
     event = opened(message.value)
     replaced = {CONTENT_TYPE, *(name.lower() for name in event.headers)}
     kept = {name: value for name, value in headers.items() if name.lower() not in replaced}
-    return message._replace(value=event.data), key or event.key, kept | event.headers
+    return _Parts(message._replace(value=event.data), key or event.key, kept | event.headers)
 
 
-def _without_nul(
-    message: ReceivedMessage, key: str | None, headers: dict[str, str]
-) -> tuple[ReceivedMessage, str | None, dict[str, str]]:
-    texts = {without_nul(name): without_nul(value) for name, value in headers.items()}
-    return message, None if key is None else without_nul(key), texts
+def _without_nul(parts: _Parts) -> _Parts:
+    texts = {without_nul(name): without_nul(value) for name, value in parts.headers.items()}
+    return parts._replace(key=None if parts.key is None else without_nul(parts.key), headers=texts)
 
 
 def _is_structured(headers: Mapping[str, str]) -> bool:
     return any(name.lower() == CONTENT_TYPE and is_structured(value) for name, value in headers.items())
 
 
-def _attributes(message: ReceivedMessage, key: str | None, headers: dict[str, str]) -> dict[str, Any]:
+def _attributes(parts: _Parts) -> dict[str, Any]:
+    message, key, headers = parts
     by_name = {name.lower(): value for name, value in headers.items()}
     idempotency_key = by_name.get(IDEMPOTENCY_KEY) or _cloud_event(by_name)
     uuid = _uuid(idempotency_key)
