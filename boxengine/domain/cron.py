@@ -105,7 +105,7 @@ class Cron:
             for found in _times(self, day, zone):
                 if found > moment:
                     return found
-        raise ValueError("expected a day that some month has")
+        raise ValueError("expected a day that one of the months has")
 
     def latest(self, after: datetime, until: datetime, zone: tzinfo) -> Iterator[datetime]:
         """The times after ``after``, up to and including ``until``, in UTC, the latest first."""

@@ -110,7 +110,7 @@ class Creator:
         """A copy, in which ``own_columns`` stand beside the others, as if given one by one."""
         if not isinstance(attributes, Mapping):
             raise InvalidItem(
-                f"box {self.box.name}: expected a list of dicts with the attributes of an item each; got {attributes!r:.80}"
+                f"box {self.box.name}: expected a list of dicts, one with the attributes of each item; got {attributes!r:.80}"
             )
         row = dict(attributes)
         own = row.pop("own_columns", None)

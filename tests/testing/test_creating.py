@@ -125,7 +125,7 @@ def test_a_batch_that_is_no_list_of_dicts_is_refused(
     tested: MemoryBoxes | DatabaseBoxes, session: Session, batch: Any
 ) -> None:
     with pytest.raises(
-        InvalidItem, match=r"^box order_outbox_item: expected a list of dicts .*; got ('event_key'|b'{}')$"
+        InvalidItem, match=r"^box order_outbox_item: expected a list of dicts, .*; got ('event_key'|b'{}')$"
     ):
         tested.create_outbox_batch(session, OrderOutboxItem, batch)
 

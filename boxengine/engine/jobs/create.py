@@ -48,7 +48,7 @@ class JobChecks:
             InvalidItem: it cannot be a job.
         """
         if not isinstance(given, Mapping):
-            raise self._refused(f"expected a list of dicts with the attributes of a job each; got {given!r:.80}")
+            raise self._refused(f"expected a list of dicts, one with the attributes of each job; got {given!r:.80}")
         unknown = sorted(given.keys() - _KNOWN)
         if unknown:
             raise self._refused(unknown_attributes(unknown, _KNOWN))

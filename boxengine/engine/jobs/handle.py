@@ -73,7 +73,7 @@ class HeldJob(JobFacts[A]):
         """
         self.ensure_held()
         if self._run.progress_refused is not None:
-            raise InvalidItem(f"progress: the database refused what was told before: {self._run.progress_refused}")
+            raise InvalidItem(f"progress: the database refused the last values: {self._run.progress_refused}")
         # What the handler gave may change before the heartbeat.
         self._run.tell(json.loads(demand_json(values, "progress")))
 

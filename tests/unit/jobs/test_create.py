@@ -127,5 +127,5 @@ def test_of_a_batch_with_a_mistake_nothing_is_inserted() -> None:
 def test_a_batch_is_a_list_of_dicts() -> None:
     creator = JobCreator(BOX, Kept(), tasks={"report"})
     batch: Any = {"task": "report"}  # the list around it was forgotten
-    with pytest.raises(InvalidItem, match="expected a list of dicts with the attributes of a job each; got 'task'"):
+    with pytest.raises(InvalidItem, match="expected a list of dicts, one with the attributes of each job; got 'task'"):
         creator.create(None, batch)

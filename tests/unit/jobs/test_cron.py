@@ -114,7 +114,7 @@ def test_the_latest_times_of_many_years_are_at_hand_at_once() -> None:
         ("*-5 * * * *", "a range from low to high"),
         ("1,,2 * * * *", "numbers, ranges, lists or *"),
         ("² * * * *", "numbers, ranges, lists or *"),
-        ("0 0 30 2 *", "a day that some month has"),
+        ("0 0 30 2 *", "a day that one of the months has"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_what_was_expected(text: str, expected: str) -> None:

@@ -368,7 +368,7 @@ def test_progress_that_the_database_refuses_costs_no_lease_and_no_other_progress
     for run in runs:
         run.demand()
     guilty = Job(runs[1], crew.jobs.unit(BOX, runs[1].job))
-    with pytest.raises(InvalidItem, match="progress: the database refused what was told before: nested too deeply"):
+    with pytest.raises(InvalidItem, match="progress: the database refused the last values: nested too deeply"):
         guilty.progress(done=3)
 
 
