@@ -87,6 +87,11 @@ each makes progress, ``outages`` tells of a failure once, ``backlog`` measures h
 starts and stops it all in order. ``timing`` says how long leases last and how often loops look, and why these numbers fit
 together. ``retention`` deletes finished rows. In ``delivering``, ``order`` notices items that overtook each other before
 they were committed; ``circuits``, made of ``breaker``, leave a transport alone that reaches nobody; ``detour`` leads past
-the items that wait for it; and ``time_limit`` gives up a call that hangs. Apart from all that, ``audit`` looks at what has
-become of the items.
+the items that wait for it; and ``time_limit`` gives up a call that hangs.
+
+What people ask for: ``item_actions`` retries, discards and deletes items, and ``replaying`` sends delivered ones again, both in
+``id_batches``. ``audit`` looks at what has become of the items, and ``checkup`` has rules for the servers.
+
+Used everywhere: ``answers`` judges what users' code returned, ``attempt`` puts into words what it raised, ``tracking`` guards
+users' error trackers, and ``observation`` stands in where nobody watches.
 """

@@ -3,8 +3,17 @@
 ``load`` reads and validates; ``resolve`` imports what the settings name and makes the boxes of it;
 ``load_and_resolve`` does both and reports the mistakes of both together; ``load_for_creating`` leaves out what only a
 worker needs. In the order of the work:
-``files`` (which files, their form) -> ``merge`` (one tree, environment variables, where each value came from) ->
-``schema``, ``boxes``, ``values`` (every key) -> ``rules`` (contradictions) -> ``resolution``, ``transports``.
+
+1. ``files`` (which files, their form), ``merge`` (one tree, environment variables, where each value came from: ``origin``),
+   ``job_environment`` (variables of other services' names). ``loading`` puts it all together.
+2. ``schema`` with ``boxes`` and ``jobs`` (every key), ``values`` and ``durations`` (what one may be), ``names`` (of boxes and
+   tables, and dotted paths), ``diagnosis`` (Pydantic's errors in the words of the file).
+3. ``rules`` (contradictions), with ``job_rules``, ``source_rules``, ``subscription_rules`` and ``drivers`` (of databases);
+   ``doubts`` (what works but is probably not meant).
+4. ``resolution`` (what dotted paths lead to), ``transports`` (with ``transport_names``, ``arguments`` and ``kafka_arguments``),
+   ``call_shapes`` (whether users' code can be called).
+
+``explanation`` and ``descriptions`` are for ``config show`` and ``config schema``, ``contracts`` for ``boxengine new contract``.
 """
 
 from boxengine.settings.doubts import notices

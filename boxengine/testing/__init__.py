@@ -16,6 +16,9 @@
 ``MemoryBoxes`` keeps the items in memory; ``DatabaseBoxes`` finds them where the application wrote them, inside the
 test's own transaction too. Both send through the worker's own engine: middlewares, retry strategies, strict order and
 batches behave as they do in production. ``boxengine.testing.plugin`` has the pytest fixtures.
+
+Inside: ``boxes`` (what both kinds can do), ``memory`` with ``undoing`` and ``sessions``, ``connected`` with ``outcomes``,
+``draining`` (the engine, in the test's thread), ``emitted``, ``items``, ``recording``, ``clock``, ``plugin``.
 """
 
 from __future__ import annotations

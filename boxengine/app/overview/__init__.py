@@ -1,6 +1,11 @@
 """What people look at: the state of the boxes, what is wrong, and why an item waits.
 
 The command line and the console only display these results, each in its own way; they decide nothing themselves.
+
+``looking`` takes a look at all boxes, and ``job_boxes`` at those of long jobs; ``views`` are the results. ``problems`` puts
+what is wrong into sentences, by the ``facts`` of each box: ``stuck`` items, and the ``lateness`` of its oldest one. ``waiting``
+and ``job_waiting`` tell why one item or job waits. ``sparing`` and ``wait_once`` limit what looks cost; ``words`` has numbers
+and durations.
 """
 
 from boxengine.app.overview.facts import Problem, Severity

@@ -1,3 +1,3 @@
 """A worker's process: ``in_application`` (inside an application, which starts and stops it), ``watchers`` (observer, tracer,
-metrics), ``garbage`` (Python's collector).
+metrics), ``loops`` (what makes them), ``garbage`` (Python's collector).
 """

@@ -18,8 +18,13 @@
 
 Threads that belong to no box go where jobs wait (``sharing``) and take turns by weight and lag (``rotation``).
 
+What a handler gets is made of ``facts``: ``handle`` (a ``Job``), ``async_handle`` for coroutines, ``batch_handle`` for handlers
+of many (``batch_handler``), ``process_job`` in another process. ``interrupting`` stops its code, and ``forking`` ends what it
+forks.
+
 ``scheduler`` creates scheduled jobs when they are due, in whichever worker looks first. ``pausing`` stops claims while a box is
-paused.
+paused. ``pipeline`` is a box as it is configured, ``spans`` reads times that callers give, and ``at_work`` and ``backlog`` count
+for people.
 
 Who decides: the store's clock says when a lease is over; the job's token says whose writes count. A worker that was suspended
 beyond its lease can write nothing for the job. What its handler does elsewhere in the moment before the watchdog stops it

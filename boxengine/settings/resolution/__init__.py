@@ -2,7 +2,7 @@
 
 ``whole`` puts it together. Each room adds what is wrong to one list, so that all mistakes are reported at once:
 ``named`` (what a dotted path names), ``models``, ``boxes`` (with their transports and strategies), ``sources`` (of inboxes),
-``jobs``. ``creating`` knows which values a process reads that only creates items.
+``jobs``. ``resolved`` is what comes out. ``creating`` knows which values a process reads that only creates items.
 """
 
 from boxengine.settings.resolution.resolved import Resolved
