@@ -101,7 +101,7 @@ class TableAudit:
         for start in range(0, len(ids), IDS_AT_ONCE):
             part = tuple(ids[start : start + IDS_AT_ONCE])
             which = ItemFilter(ids=part, created_from=self._since)
-            rows = self._items.page(self._box, which, after=0, limit=len(part))
+            rows = self._items.page(self._box, which, after=None, limit=len(part))
             yield from (row for row in rows if row.status == Status.PENDING)
 
     def _due_since(self, row: ItemRow) -> datetime:

@@ -192,7 +192,9 @@ class TopicAudit:
         wanted = tuple({each for each in ids if each is not None})
         if not wanted:
             return {}
-        return {row.id: row for row in self._items.page(self._box, ItemFilter(ids=wanted), after=0, limit=len(wanted))}
+        return {
+            row.id: row for row in self._items.page(self._box, ItemFilter(ids=wanted), after=None, limit=len(wanted))
+        }
 
     # ── in words ─────────────────────────────────────────────────────────────────────────────────────
 
