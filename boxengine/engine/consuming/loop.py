@@ -77,9 +77,9 @@ class Consumer:
         repetitions: Repetitions | None = None,
     ) -> None:
         """Args:
+        rules: functions that compute an item's attributes and override the message's own; one that returns None
+            leaves its attribute unchanged.
         repetitions: compares repeated messages with their rows; None: they are not compared.
-        rules: functions that compute an item's attributes and override the message's own; one that
-            returns None leaves its attribute unchanged.
         """
         self._box = box
         self._source = source

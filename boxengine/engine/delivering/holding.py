@@ -105,8 +105,9 @@ class Holding:
                 self.done_without_leases |= going
                 self._queue.finish(self.box, self._jobs_of(going))
             elif going:
-                wanted |= (kept := self._queue.release(self._hold, going))
+                kept = self._queue.release(self._hold, going)
                 self._drop(going - kept)
+                wanted |= kept
         finally:
             self._going_is_over()
         return wanted
