@@ -158,8 +158,9 @@ def test_a_model_of_the_same_name_with_another_table_is_refused(
 
     namesake = type("OrderOutboxItem", (OutboxItem, Elsewhere), {"__tablename__": "billing_outbox_items"})
     message = (
-        r"^OrderOutboxItem of tests\.testing\.test_creating has the table billing_outbox_items, and box order_outbox_item, which "
-        "its name stands for, the table order_outbox_items: give it another name, or __box_name__, and a box of its own$"
+        r"^OrderOutboxItem of tests\.testing\.test_creating has the table billing_outbox_items, but box order_outbox_item, which "
+        "its name stands for, has the table order_outbox_items: give the class another name, or __box_name__, and a box of its "
+        "own$"
     )
     with pytest.raises(InvalidItem, match=message):
         tested.create_outbox_item(session, namesake, event_key=1, payload=b"")
@@ -175,6 +176,6 @@ def test_a_model_of_long_jobs_with_another_table_is_refused_too(
     namesake = type("ReportJob", (JobItem, Elsewhere), {"__tablename__": "billing_reports"})
     tested.create_job(session, ReportJob, task="export")
     with pytest.raises(
-        InvalidItem, match=r"^ReportJob of .* has the table billing_reports, and box report_job, which "
+        InvalidItem, match=r"^ReportJob of .* has the table billing_reports, but box report_job, which "
     ):
         tested.create_job(session, namesake, task="export")

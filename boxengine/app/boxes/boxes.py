@@ -255,8 +255,8 @@ def _refuse_namesake(pipeline: Pipeline | JobPipeline, model: Model) -> None:
     if pipeline.model is None and mapped.name == name and not (schema and mapped.schema):
         return
     raise InvalidItem(
-        f"{model.__name__} of {model.__module__} has the table {mapped.fullname}, and box {pipeline.box.name}, which its name "
-        f"stands for, the table {table}: give it another name, or __box_name__, and a box of its own"
+        f"{model.__name__} of {model.__module__} has the table {mapped.fullname}, but box {pipeline.box.name}, which its name "
+        f"stands for, has the table {table}: give the class another name, or __box_name__, and a box of its own"
     )
 
 

@@ -50,7 +50,7 @@ def silent(awaited: timedelta, since: datetime) -> Problem:
     return Problem(
         kind="database",
         severity=Severity.STOPPED,
-        sentence=f"The database has kept the console waiting for {lasting(awaited)}: all that stands here is of "
+        sentence=f"The database has kept the console waiting for {lasting(awaited)}: everything shown here is from "
         f"{since:%H:%M:%S} UTC or earlier.",
         advice="Probably it answers nobody, and nothing is delivered: bring it back. Nothing is lost.",
     )

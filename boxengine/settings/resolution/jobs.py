@@ -115,8 +115,8 @@ class JobBoxes:
             try:
                 found, name = getattr(found(), method), f"{dotted_path}.{method}"
             except (Exception, SystemExit) as error:
-                message = f"{dotted_path}().{method} raised {described(error)}; expected a class without arguments that has it"
-                self._named.report(path, message)
+                expected = f"expected a class that takes no arguments and has {method}"
+                self._named.report(path, f"{dotted_path}().{method} raised {described(error)}; {expected}")
                 return None
         if executor is Executor.PROCESS:
             mistake = _mistake_in_process(found, dotted_path, of_many=of_many)
