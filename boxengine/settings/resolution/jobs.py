@@ -41,9 +41,9 @@ class JobBoxes:
         Args:
             handlers: whether to import the handlers, which only a worker needs.
         """
-        return {name: self._pipeline(name, box, handlers) for name, box in self._settings.job_items.items()}
+        return {name: self._pipeline(name, box, handlers=handlers) for name, box in self._settings.job_items.items()}
 
-    def _pipeline(self, name: str, box: JobBoxSettings, handlers: bool) -> JobPipeline:  # noqa: FBT001 - see run
+    def _pipeline(self, name: str, box: JobBoxSettings, *, handlers: bool) -> JobPipeline:
         path = ("job_items", name)
         model = None if box.model is None else self._model((*path, "model"), box.model, name)
         mapped = None if model is None else model.__table__.fullname  # type: ignore[attr-defined]
@@ -51,13 +51,7 @@ class JobBoxes:
             message = f"is {box.table!r}, but the model's is {mapped!r}; leave this key out"
             self._named.report((*path, "table"), message)
         owner = self._settings.owner if box.owner is None else box.owner
-        loaded: dict[str, Handler | BatchHandler] = {}
-        if handlers:
-            for task, dotted_path in box.tasks.items():
-                handler = self._handler((*path, "tasks", task), dotted_path, box.executor)
-                if handler is not None:
-                    loaded[task] = handler
-            self._demand_one_kind((*path, "tasks"), loaded)
+        loaded = self._handlers((*path, "tasks"), box) if handlers else {}
         contracts = self._contracts(path, box)
         return JobPipeline(
             box=box.box(name, table=str(mapped or box.table_for(name)), owner=owner),
@@ -100,6 +94,16 @@ class JobBoxes:
             return found
         self._named.report(path, f"{dotted_path} {fault}")
         return None
+
+    def _handlers(self, path: Path, box: JobBoxSettings) -> dict[str, Handler | BatchHandler]:
+        """The handlers by task, as far as they can be had."""
+        loaded = {}
+        for task, dotted_path in box.tasks.items():
+            handler = self._handler((*path, task), dotted_path, box.executor)
+            if handler is not None:
+                loaded[task] = handler
+        self._demand_one_kind(path, loaded)
+        return loaded
 
     def _handler(self, path: Path, dotted_path: str, executor: Executor) -> Handler | BatchHandler | None:
         found = self._named.load(path, dotted_path)
