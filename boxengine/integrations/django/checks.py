@@ -10,6 +10,7 @@ from django.apps import AppConfig, apps
 from django.core.checks import CheckMessage, Error
 from django.core.checks import Warning as CheckWarning
 from django.core.exceptions import ImproperlyConfigured
+from django.db import router
 
 from boxengine.errors import ConfigurationError
 from boxengine.integrations.django import configuration
@@ -33,7 +34,7 @@ def check_configuration(app_configs: Sequence[AppConfig] | None, **_options: Any
     if not configuration.models():
         hint = "Derive a model from boxengine.integrations.django.models.OutboxItem or InboxItem."
         return [CheckWarning("boxengine is installed, and no model is a box", hint=hint, id="boxengine.W001")]
-    return list(_boxes_without_models())
+    return [*_boxes_without_models(), *_boxes_written_elsewhere()]
 
 
 def check_emissions(app_configs: Sequence[AppConfig] | None, **_options: Any) -> list[CheckMessage]:  # noqa: ARG001 - Django's call
@@ -67,3 +68,25 @@ def _boxes_without_models() -> Iterator[CheckMessage]:
             close = get_close_matches(name, known, n=1)
             hint = f"Did you mean {close[0]}?" if close else "Name its model, or the table that it has."
             yield CheckWarning(f"BOXENGINE: {section}.{name}: no model has this box", hint=hint, id="boxengine.W002")
+
+
+def _boxes_written_elsewhere() -> Iterator[CheckMessage]:
+    """Warns of boxes whose items the routers send to another database, while the main one has a table for them, too.
+
+    A worker that looks there finds nothing, and all seems well.
+    """
+    main = configuration.main_alias()
+    for model in configuration.models_in(main).values():
+        alias = _written_to(model)
+        if alias not in (main, None):
+            told = f"its items are written to the database {alias!r}, and manage.py boxengine start delivers those in {main!r}"
+            hint = f"Name {alias!r} in BOXENGINE_DATABASE, or run manage.py boxengine --database {alias} start, too."
+            yield CheckWarning(told, hint=hint, obj=model, id="boxengine.W003")
+
+
+def _written_to(model: type[Any]) -> str | None:
+    """The alias of the database; None where the routers need a request to tell."""
+    try:
+        return str(router.db_for_write(model))
+    except Exception:  # theirs
+        return None

@@ -73,6 +73,24 @@ def test_a_box_stands_only_in_the_databases_that_the_routers_allow(fresh: Django
     assert "elsewhere elsewhere: [] ['payment_inbox_item']" in shown
 
 
+def test_items_that_go_to_another_database_than_the_workers_are_found_by_djangos_checks(fresh: DjangoProject) -> None:
+    """The worker would find the table that migrate has made in its own database, and never an item."""
+    fresh.write("routers.py", "class Primary:\n    def db_for_write(self, model, **hints):\n        return 'primary'\n")
+    with (fresh.folder / "settings.py").open("a") as file:
+        file.write(
+            'DATABASE_ROUTERS = ["routers.Primary"]\nDATABASES["primary"] = DATABASES["default"] | {"NAME": "p"}\n'
+        )
+    told = fresh.manage("check")
+    said = "its items are written to the database 'primary', and manage.py boxengine start delivers those in 'default'"
+    assert f"orders.OrderOutboxItem: (boxengine.W003) {said}" in told
+    assert (
+        "HINT: Name 'primary' in BOXENGINE_DATABASE, or run manage.py boxengine --database primary start, too." in told
+    )
+    with (fresh.folder / "settings.py").open("a") as file:
+        file.write('BOXENGINE_DATABASE = "primary"\n')
+    assert "boxengine" not in fresh.manage("check")
+
+
 def test_urls_for_the_worker_lead_to_the_main_database_alone(fresh: DjangoProject) -> None:
     """A worker of another one delivered from the main one, and its own items waited for ever."""
     with (fresh.folder / "settings.py").open("a") as file:
