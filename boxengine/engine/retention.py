@@ -13,6 +13,7 @@ from boxengine.domain.holding_back import held_back
 from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
 from boxengine.engine.running.outages import Outages
+from boxengine.engine.running.rounds import SOON, Rounds
 from boxengine.errors import BoxError, QueueUnavailable, SchemaMismatch
 from boxengine.ports import Clock, Duty, HistoryStore, LeaseName, Leases, Observer, Partitions, events
 
@@ -20,8 +21,6 @@ INTERVAL = timedelta(minutes=10)
 TURN_LIMIT = timedelta(minutes=30)
 """A worker's turn begins no further batch or partition after this time: health would take a pass over millions of rows for a
 hanging one."""
-SOON = timedelta(seconds=1)
-"""The pause before the turn that goes on with a pass that was cut short."""
 LEASE_TTL = timedelta(seconds=60)
 LOOKS = 5
 """So many parts of a table a pass looks at for old rows behind younger ones; the next pass goes on from there."""
@@ -52,7 +51,7 @@ class Retention:
         self._partitions = partitions
         self._swept: dict[str, ItemId | None] = {}
         """By box, the id up to which it has been looked for old rows behind younger ones in this round; None: not at all."""
-        self._boxes = boxes
+        self._rounds = Rounds(boxes, clock=clock)
         self._store = store
         self._leases = leases
         self._outages = outages
@@ -67,7 +66,8 @@ class Retention:
         """One pass over all boxes, or as much of it as the time allows; returns the pause until the next turn."""
         self._turn_ends = self._clock.monotonic() + TURN_LIMIT.total_seconds()
         try:
-            for number, box in enumerate(self._boxes, 1):
+            # A box with much to delete must not keep the others waiting: the next turn begins after it.
+            for box in self._rounds.turn(until=self._turn_ends):
                 try:
                     self.clean_up(box)
                     self._outages.worked(f"retention of {box.name}")
@@ -75,13 +75,9 @@ class Retention:
                     self._outages.failed(f"retention of {box.name}", error)
                 if self._stopping.is_set():
                     break
-                if self._clock.monotonic() >= self._turn_ends:
-                    # A box with much to delete must not keep the others waiting: the next turn begins after it.
-                    self._boxes = [*self._boxes[number:], *self._boxes[:number]]
-                    return SOON
         finally:
             self._turn_ends = math.inf
-        return INTERVAL
+        return SOON if self._rounds.cut_short else INTERVAL
 
     def stop(self) -> None:
         """The pass under way ends after the statement under way."""

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from boxengine.domain.jobs import JobBox
-from boxengine.engine.running.backlog import SOON, TURN_LIMIT
+from boxengine.engine.running.backlog import TURN_LIMIT
 from boxengine.engine.running.outages import Outages
+from boxengine.engine.running.rounds import SOON, Rounds
 from boxengine.engine.timing import TIMING
 from boxengine.errors import Unavailable
 from boxengine.ports import Clock
@@ -26,7 +27,7 @@ class JobBacklogWatch:
     def __init__(
         self, boxes: Sequence[JobBox], *, store: JobStore, outages: Outages, observer: JobObserver, clock: Clock
     ) -> None:
-        self._boxes = boxes
+        self._rounds = Rounds(boxes, clock=clock)
         self._store = store
         self._outages = outages
         self._observer = observer
@@ -34,13 +35,9 @@ class JobBacklogWatch:
 
     def turn(self) -> timedelta:
         """Measures all boxes, or as many as the time allows; returns the pause until the next turn."""
-        ends = self._clock.monotonic() + TURN_LIMIT.total_seconds()
-        for number, box in enumerate(self._boxes, 1):
+        for box in self._rounds.turn(until=self._clock.monotonic() + TURN_LIMIT.total_seconds()):
             self._measure(box)
-            if self._clock.monotonic() >= ends:
-                self._boxes = [*self._boxes[number:], *self._boxes[:number]]
-                return SOON
-        return INTERVAL
+        return SOON if self._rounds.cut_short else INTERVAL
 
     def _measure(self, box: JobBox) -> None:
         what = f"measuring {box.name}"

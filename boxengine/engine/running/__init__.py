@@ -4,5 +4,6 @@
 - ``health`` says whether the worker is alive and ready; ``server_check`` asks one server. ``outages`` tells of a failure once,
   and ``proof`` keeps one from ending too early.
 - ``lease_length`` decides how long leases last. ``heartbeat`` announces the worker, ``backlog`` measures how far behind the
-  boxes are, ``history`` counts for the console's charts, and ``table_watch`` notices altered tables.
+  boxes are, ``history`` counts for the console's charts, and ``table_watch`` notices altered tables. ``rounds`` limits a turn
+  over many boxes.
 """

@@ -14,6 +14,7 @@ from boxengine.domain.box import Box
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.queue_lengths import QueueLengths
 from boxengine.engine.running.outages import Outages
+from boxengine.engine.running.rounds import SOON, Rounds
 from boxengine.engine.timing import TIMING
 from boxengine.errors import QueueUnavailable, Unavailable
 from boxengine.ports import Clock, Duty, HistoryStore, JobQueue, LeaseName, Leases, Observer, events
@@ -22,10 +23,7 @@ INTERVAL = timedelta(seconds=TIMING.measured)
 STRANDED_INTERVAL = timedelta(minutes=1)
 """Stranded rows appear only when the configuration changes, so there is no hurry to count them."""
 TURN_LIMIT = timedelta(seconds=30)
-"""A turn begins with no further box after this time. Where a server has vanished, each question waits in vain for seconds, and
-health would take a turn over many boxes for a hanging one."""
-SOON = timedelta(seconds=1)
-"""The pause before the turn that goes on with the other boxes."""
+"""A turn begins with no further box after this time."""
 LEASE_TTL = timedelta(seconds=TIMING.measured_for)
 """Short, so that another worker soon replaces one that was killed; long enough for the holder to miss one turn."""
 
@@ -46,7 +44,7 @@ class Backlog:
         clock: Clock,
         token: str,
     ) -> None:
-        self._boxes = boxes
+        self._rounds = Rounds(boxes, clock=clock)
         self._store = store
         self._lengths = QueueLengths(queue, observer=observer, clock=clock)
         self._leases = leases
@@ -65,13 +63,9 @@ class Backlog:
     def turn(self) -> timedelta:
         """Measures all boxes, or as many as the time allows; returns the pause until the next turn."""
         self._coordinated = True
-        ends = self._clock.monotonic() + TURN_LIMIT.total_seconds()
-        for number, box in enumerate(self._boxes, 1):
+        for box in self._rounds.turn(until=self._clock.monotonic() + TURN_LIMIT.total_seconds()):
             self._measure(box)
-            if self._clock.monotonic() >= ends:
-                self._boxes = [*self._boxes[number:], *self._boxes[:number]]
-                return SOON
-        return INTERVAL
+        return SOON if self._rounds.cut_short else INTERVAL
 
     def release(self) -> None:
         """Frees the leases when this worker stops, so that another one measures at once."""

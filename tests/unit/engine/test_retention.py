@@ -16,8 +16,9 @@ from boxengine.domain.box import Retention as Policy
 from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
 from boxengine.engine.observation import NullObserver
-from boxengine.engine.retention import INTERVAL, LEASE_TTL, LOOKS, SOON, TURN_LIMIT, Retention
+from boxengine.engine.retention import INTERVAL, LEASE_TTL, LOOKS, TURN_LIMIT, Retention
 from boxengine.engine.running.outages import Outages
+from boxengine.engine.running.rounds import SOON
 from boxengine.errors import BoxError, StoreUnavailable
 from boxengine.ports import Duty, LeaseName, Partitions, Turnover
 from boxengine.ports.events import Deleted, Event, OutageBegan, OutageEnded

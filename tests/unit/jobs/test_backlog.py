@@ -12,8 +12,8 @@ from boxengine.adapters.memory.jobs import MemoryJobs
 from boxengine.adapters.telemetry.prometheus import PrometheusObserver
 from boxengine.domain.jobs import JobBacklog, JobBox
 from boxengine.engine.jobs.backlog import JobBacklogWatch
-from boxengine.engine.running.backlog import SOON
 from boxengine.engine.running.outages import Outages
+from boxengine.engine.running.rounds import SOON
 from boxengine.errors import StoreUnavailable
 from tests.conformance.jobs import BOX, new
 
