@@ -52,7 +52,7 @@ def init(with_: Kits = None) -> None:
 
     Examples: boxengine init; boxengine init --with fastapi --with docker; boxengine init --with helm
     """
-    from boxengine.cli.kits import APPLICATIONS, KITS, NEXT, content  # noqa: PLC0415 - most commands need none of it
+    from boxengine.cli.kits import APPLICATIONS, KITS, NEXT, READING, content  # noqa: PLC0415 - most commands need none of it
     from boxengine.settings.files import USUAL_PLACES  # noqa: PLC0415
 
     asked = list(dict.fromkeys(with_ or []))
@@ -78,6 +78,10 @@ def init(with_: Kits = None) -> None:
         output().print(f"wrote {path}")
     for name in asked:
         output().print(f"{name}: {NEXT[name]}", markup=False)
+    if READING.intersection(asked) and configured and not Path("outbox.yml").exists():
+        output().print(
+            f"These files name outbox.yml: move {configured[0]} to this folder, or write its place into them."
+        )
     if not asked:
         output().print(
             "Next: set DATABASE_URL and REDIS_URL (`boxengine servers` starts both for development and prints them), then\n"

@@ -98,6 +98,8 @@ NEXT = {
     "systemd": "boxengine.service tells where the files go",
 }
 """By kit: what to do next."""
+READING = frozenset({"compose", "docker", "helm", "kubernetes", "systemd"})
+"""Kits whose files name ``outbox.yml``, without a folder."""
 
 _WITH_VERSION = ("requirements.txt", "Chart.yaml")
 

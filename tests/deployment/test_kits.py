@@ -95,7 +95,8 @@ def test_workers_in_containers_have_the_ports_that_the_kit_asks_and_those_on_hos
 def test_beside_a_configuration_in_config_no_other_one_is_written(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "outbox.yml").touch()
-    boxengine(tmp_path, "init", "--with", "systemd")
+    told = "These files name outbox.yml: move config/outbox.yml to this folder"
+    assert told in boxengine(tmp_path, "init", "--with", "systemd")
     assert "already there: config/outbox.yml; nothing was written" in boxengine(tmp_path, "init", expect=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["boxengine.service", "config", "deploy.yml"]
 
