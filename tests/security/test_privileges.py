@@ -219,8 +219,9 @@ def test_gapless_numbers_need_grants_on_the_table_that_counts_them(tmp_path: Pat
     assert [row.seq for row in owner.ask("SELECT seq FROM numbered ORDER BY id")] == [1, 2, 3]
 
 
-def test_a_consumer_stores_messages_once_with_its_grants_on_the_inbox(site: Site) -> None:
-    own = "SELECT, UPDATE" if site.mysql else "SELECT, UPDATE (status, error_log, errors_count)"
+@pytest.mark.parametrize("granted", [", processed_at", ""], ids=["as documented", "without a moment"])
+def test_a_consumer_stores_messages_once_with_its_grants_on_the_inbox(site: Site, granted: str) -> None:
+    own = "SELECT, UPDATE" if site.mysql else f"SELECT, UPDATE (status, error_log, errors_count{granted})"
     rig = site.account("INSERT", own, USAGE, tables=(INBOX_TABLE,))
     store = database.connect_store(rig.boxes.resolved.settings)
     inbox, box = SqlInbox(store), rig.box(INBOX)

@@ -45,7 +45,7 @@ def test_a_database_killed_while_consuming_costs_time_but_no_message(
         until(lambda: inbox.committed() == 3000, said=inbox.committed)
     assert_each_once_in_order(inbox.rows(), 3000)
     # Two threads tried many times, and it was told once.
-    assert [what for what, _ in watcher.outages] == ["database"]
+    assert [what for what, _ in watcher.outages] == ["database (order_inbox_item)"]
 
 
 def test_consuming_starts_while_database_and_broker_are_down_and_begins_when_they_are_there(

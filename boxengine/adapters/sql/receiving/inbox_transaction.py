@@ -30,16 +30,24 @@ class SqlInboxTransaction:
 
     def reject(self, item_id: int, reason: str) -> None:
         log = ", error_log = :reason" if self._table.has("error_log") else ""
-        # Retention keeps a failed row from its last attempt on. A create middleware may have made it as old as its event.
-        now = now_in_text(
-            postgresql=self._connection.dialect.name == "postgresql", zoned="processed_at" in self._table.zoned
-        )
         # Leaves rows alone that have been tried or delivered meanwhile.
         statement = text(
-            f"UPDATE {self._table.in_text} SET status = {Status.FAILED:d}, errors_count = 1, processed_at = {now}{log} "
+            f"UPDATE {self._table.in_text} SET status = {Status.FAILED:d}, errors_count = 1{self._attempted_now()}{log} "
             f"WHERE id = :id AND status = {Status.PENDING:d} AND errors_count = 0"
         ).bindparams(bindparam("id", item_id))
         self._connection.execute(statement.bindparams(reason=self._table.log.fit(reason)) if log else statement)
+
+    def _attempted_now(self) -> str:
+        """Sets the moment from which retention keeps a failed row: a create middleware may have made it as old as its event.
+
+        Not if the account lacks the privilege, as it may with grants for single columns: the message must be stored all the same.
+        """
+        postgresql = self._connection.dialect.name == "postgresql"
+        if postgresql:
+            may = text("SELECT has_column_privilege(:table, 'processed_at', 'UPDATE')")
+            if not self._connection.execute(may, {"table": self._table.name}).scalar_one():
+                return ""
+        return f", processed_at = {now_in_text(postgresql=postgresql, zoned='processed_at' in self._table.zoned)}"
 
     def stored_options(self, dedup_keys: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         if not dedup_keys or not (self._table.has("dedup_key") and self._table.has("options")):
