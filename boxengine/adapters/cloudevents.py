@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Literal, Self
 from urllib.parse import quote
 
-from boxengine.domain.cloud_event import DECODER, STRUCTURED, declares_json
+from boxengine.domain.cloud_event import STRUCTURED, declares_json
 from boxengine.domain.item import Item, rfc3339
+from boxengine.domain.json_members import DECODER
 from boxengine.errors import BoxError
 
 STRUCTURED_TYPE = f"{STRUCTURED}; charset=UTF-8"

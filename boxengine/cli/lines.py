@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from boxengine.domain.cloud_event import members_of
+from boxengine.domain.json_members import members_of
 from boxengine.domain.new_values import UNSTORABLE
 from boxengine.errors import InvalidItem
 

@@ -9,6 +9,6 @@
 - **Received messages:** ``message`` and the item that it becomes, ``cloud_event``, ``message_template``.
 - **Long jobs:** ``jobs`` (boxes, claimed jobs, ends of attempts), ``job_attributes``, ``contracts`` (typed arguments), ``cron``
   and ``schedules``.
-- **Texts and values:** ``json_values`` and ``json_advice``, ``masking`` (of secrets), ``legible`` (what a terminal may show),
-  ``redis_urls``, ``words``.
+- **Texts and values:** ``json_values`` with ``json_advice``, ``json_members``, ``masking`` (of secrets), ``legible`` (what a
+  terminal may show), ``redis_urls``, ``words``.
 """

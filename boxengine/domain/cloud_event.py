@@ -5,20 +5,17 @@ The event is converted to what binary mode sends in Kafka, so that either mode g
 
 from __future__ import annotations
 
-import json
-import re
 from base64 import b64decode
 from binascii import Error as NotBase64
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from boxengine.domain.json_members import Member, members_of
 from boxengine.errors import InvalidItem
 
 STRUCTURED = "application/cloudevents+json"
 REQUIRED = ("specversion", "id", "source", "type")
 DATA, DATA_BASE64, DATA_TYPE = "data", "data_base64", "datacontenttype"
 JSON_TYPE = "application/json"
-SPACE = re.compile(r"[ \t\n\r]*")
 
 
 class Event(NamedTuple):
@@ -30,14 +27,6 @@ class Event(NamedTuple):
     """JSON data is copied from the event byte for byte. Empty for an event without data."""
     key: str | None
     """``partitionkey``, else ``subject``."""
-
-
-class Member(NamedTuple):
-    """A member of a JSON object."""
-
-    value: Any
-    text: str
-    """The value as it was written: numbers keep all their digits."""
 
 
 def is_structured(content_type: str | None) -> bool:
@@ -110,38 +99,8 @@ def _text(member: Member) -> str:
     return text
 
 
-def members_of(text: str) -> Iterator[tuple[str, Member]]:
-    """The members of a JSON object in their order, so a repeated name's last value comes last.
-
-    Raises:
-        ValueError: the text is no JSON object.
-    """
-    if not isinstance(DECODER.decode(text), dict):
-        raise ValueError("it is not a JSON object")  # noqa: TRY004 - the data is wrong, not the call
-    # From here on the text is known to be valid; the loop finds where each value begins and ends.
-    at = _after_space(text, text.index("{") + 1)
-    while text[at] != "}":
-        name, at = DECODER.raw_decode(text, at)
-        begin = _after_space(text, text.index(":", at) + 1)
-        value, at = DECODER.raw_decode(text, begin)
-        yield name, Member(value, text[begin:at])
-        at = _after_space(text, at)
-        if text[at] == ",":
-            at = _after_space(text, at + 1)
-
-
-def _after_space(text: str, at: int) -> int:
-    return SPACE.match(text, at).end()  # type: ignore[union-attr] # it also matches the empty text
-
-
 def _media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def no_constant(name: str) -> None:
-    """For ``parse_constant``: refuses NaN and Infinity, which Python reads but which are not JSON."""
-    raise ValueError(f"{name} is not JSON")
-
-
-DECODER = json.JSONDecoder(parse_constant=no_constant)
 _NONE = Member(None, "null")
