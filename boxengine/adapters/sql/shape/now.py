@@ -41,7 +41,7 @@ def stored_now(dialect: Dialect, *, zoned: bool) -> FunctionElement[Any]:
 
 
 def now_in_text(*, postgresql: bool, zoned: bool) -> str:
-    """The same as SQL text."""
+    """The database's clock in the form that a column with, or without, a zone stores, as SQL text."""
     if not postgresql:
         return "UTC_TIMESTAMP(6)"
     return "now()" if zoned else "(now() AT TIME ZONE 'UTC')"
