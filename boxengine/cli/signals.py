@@ -86,12 +86,13 @@ def end_while_starting() -> None:
     """Makes the signals end the first process of a container, as they end any other, until ``stop_request``.
 
     The kernel drops a signal that this process has no handler for: the worker would start, and be killed at the end of the
-    grace period.
+    grace period. A shell without job control starts what stands before ``&`` with SIGINT and SIGQUIT ignored; this process
+    heeds them all the same, as it does once it has started.
     """
     if os.getpid() != 1:
         return
-    for number in STOPPING:
-        if signal.getsignal(number) is signal.SIG_DFL:
+    for number in _heeded(STOPPING):
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.SIG_IGN):
             signal.signal(number, lambda number, _frame: os._exit(128 + number))
 
 

@@ -124,8 +124,18 @@ def test_a_worker_under_nohup_outlives_its_terminal(gated: Project) -> None:
             assert worker.wait(timeout=60) == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP])
-def test_the_first_process_of_a_container_ends_while_it_starts(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("number", "at_first"),
+    [
+        (signal.SIGTERM, signal.SIG_DFL),
+        (signal.SIGQUIT, signal.SIG_DFL),
+        (signal.SIGHUP, signal.SIG_DFL),
+        (signal.SIGQUIT, signal.SIG_IGN),
+    ],
+)
+def test_the_first_process_of_a_container_ends_while_it_starts(
+    tmp_path: Path, number: signal.Signals, at_first: signal.Handlers
+) -> None:
     (tmp_path / "outbox.yml").write_text("app: slow\noutbox_items: {a_item: {transports: {log: {}}}}")
     # In pauses: Python does not notice a signal that comes in the very moment in which it begins to wait without an end.
     slow = f"import time; open({str(tmp_path / 'starting')!r}, 'w')\nwhile True: time.sleep(0.1)"
@@ -133,8 +143,9 @@ def test_the_first_process_of_a_container_ends_while_it_starts(tmp_path: Path, n
     container = ["unshare", "--map-root-user", "--pid", "--fork"]
     if subprocess.run([*container, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine lets nobody make process numbers of their own")
-    command = [*container, sys.executable, "-m", "boxengine", "start"]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as outside:
+    start = [sys.executable, "-m", "boxengine", "start"]
+    begin = f"import os, signal; signal.signal({int(number)}, signal.Handlers({int(at_first)})); os.execv({start[0]!r}, {start})"
+    with subprocess.Popen([*container, sys.executable, "-c", begin], cwd=tmp_path, stderr=subprocess.DEVNULL) as outside:
         eventually(lambda: outside.poll() is not None or (tmp_path / "starting").exists())
         (first,) = map(int, Path(f"/proc/{outside.pid}/task/{outside.pid}/children").read_text().split())
         try:
