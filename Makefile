@@ -21,8 +21,11 @@ kit-tools: $(STAMP) ## what checks the deployment kits: Helm, the schemas of Kub
 demo: $(STAMP) ## watch committed rows travel to a transport, on servers of its own
 	@$(BIN)/boxengine demo $(DEMO_ARGS)
 
-test: $(STAMP) ## the whole test suite; starts what it needs
+test: $(STAMP) ## the test suite, without what tests/slow.py names; starts what it needs (TEST_ARGS="tests/cli": all of a folder)
 	@$(BIN)/python -m pytest $(TEST_ARGS)
+
+test-slow: $(STAMP) ## what tests/slow.py names: further databases, faults, guides and drills
+	@$(BIN)/python -m pytest --only-slow $(TEST_ARGS)
 
 lint: $(STAMP) ## style, types, direction of imports, dependencies that fit together
 	@$(BIN)/ruff check .

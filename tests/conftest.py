@@ -43,9 +43,12 @@ from tests.servers.pymysql_contexts import share_the_default_one
 from tests.servers.session import ServerSession
 from tests.servers.sources import sources
 from tests.servers.valkey import ValkeyFromWheel
+from tests.slow import slow_ones
 
 _SESSION = pytest.StashKey[ServerSession]()
 _DESK = pytest.StashKey[Desk]()
+_PICKED = pytest.StashKey[bool]()
+"""Whether the command names tests: then none of them is left out."""
 
 
 class ServerLookup(Protocol):
@@ -57,13 +60,19 @@ class ServerLookup(Protocol):
 # ── the session ──────────────────────────────────────────────────────────────────────────────────────
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--only-slow", action="store_true", help="the tests of tests/slow.py, which run only if asked for")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     share_the_default_one()
     # pytest-xdist says 80 to its workers; without it, a command that a test starts knows a pipe from a narrow terminal.
     os.environ.pop("COLUMNS", None)
     session = config.stash[_SESSION] = ServerSession(sources(os.environ))
     if hasattr(config, "workerinput"):
+        config.stash[_PICKED] = config.workerinput["picked"]
         return
+    config.stash[_PICKED] = config.args_source is not pytest.Config.ArgsSource.TESTPATHS or bool(config.option.keyword)
     _compile_once()
     broken = broken_promises(session.offers(), promised_servers(os.environ))
     if broken:
@@ -78,8 +87,9 @@ def _compile_once() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell an xdist worker where to ask for servers."""
+    """Tell an xdist worker where to ask for servers, and whether the command names tests."""
     node.workerinput["server_desk"] = node.config.stash[_DESK].ticket
+    node.workerinput["picked"] = node.config.stash[_PICKED]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -91,9 +101,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse to run a group's tests side by side: unless pytest-xdist wrote the group into a test's id, it ignored the group."""
-    if not getattr(config.option, "loadgroup", False):
-        return
+    """Leave out slow tests, or all others. Refuse to run a group's tests side by side: see ``_check_groups``."""
+    only_slow = config.getoption("--only-slow")
+    if only_slow or not config.stash[_PICKED]:
+        slow = slow_ones([item.nodeid for item in items], all_tests=not config.stash[_PICKED])
+        config.hook.pytest_deselected(items=[item for item in items if (item.nodeid in slow) != only_slow])
+        items[:] = [item for item in items if (item.nodeid in slow) == only_slow]
+    if getattr(config.option, "loadgroup", False):
+        _check_groups(items)
+
+
+def _check_groups(items: list[pytest.Item]) -> None:
+    """Unless pytest-xdist wrote the group into a test's id, it ignored the group, whose tests would run side by side."""
     for item in items:
         if item.get_closest_marker("xdist_group") and "@" not in item.nodeid.rpartition("::")[2]:
             raise pytest.UsageError(f"this pytest-xdist ignores the xdist_group of {item.nodeid}: see pyproject.toml")
@@ -106,7 +125,10 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    return [f"server {offer}" for offer in config.stash[_SESSION].offers().values()]
+    servers = [f"server {offer}" for offer in config.stash[_SESSION].offers().values()]
+    if config.stash[_PICKED] or config.getoption("--only-slow"):
+        return servers
+    return [*servers, "the tests of tests/slow.py are left out: make test-slow"]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

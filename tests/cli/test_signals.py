@@ -145,7 +145,9 @@ def test_the_first_process_of_a_container_ends_while_it_starts(
         pytest.skip("this machine lets nobody make process numbers of their own")
     start = [sys.executable, "-m", "boxengine", "start"]
     begin = f"import os, signal; signal.signal({int(number)}, signal.Handlers({int(at_first)})); os.execv({start[0]!r}, {start})"
-    with subprocess.Popen([*container, sys.executable, "-c", begin], cwd=tmp_path, stderr=subprocess.DEVNULL) as outside:
+    with subprocess.Popen(
+        [*container, sys.executable, "-c", begin], cwd=tmp_path, stderr=subprocess.DEVNULL
+    ) as outside:
         eventually(lambda: outside.poll() is not None or (tmp_path / "starting").exists())
         (first,) = map(int, Path(f"/proc/{outside.pid}/task/{outside.pid}/children").read_text().split())
         try:

@@ -1,0 +1,183 @@
+"""The tests that ``make test`` leaves out and ``make test-slow`` runs.
+
+A line is the path of a file or folder below ``tests``, or a test of a file (``::name``), or one variant of a test
+(``::name[variant]``). What a group stands for is shown in a shorter way by a test that always runs, and the group says which.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+
+BROKEN_ON_PURPOSE = """
+simulation/test_mutants.py::test_a_deliberate_bug_breaks_the_promise_it_names
+"""
+"""Whether the simulation would notice a bug. The simulation itself and the tests of the search for bugs always run."""
+
+FURTHER_HISTORIES = """
+simulation/test_histories.py::test_every_history_keeps_every_promise
+simulation/jobs/test_histories.py::test_every_history_of_long_jobs_keeps_every_promise[500]
+simulation/jobs/test_histories.py::test_every_history_of_long_jobs_keeps_every_promise[750]
+"""
+"""The first 400 histories of items and the first 500 of long jobs always run."""
+
+RANDOM_KILLS = """
+chaos/test_smoke.py::test_nothing_is_lost_and_nothing_reordered_when_the_database_crashes
+chaos/test_smoke.py::test_partitions_that_retention_drops_take_nothing_along_that_was_not_delivered
+integration/django/test_proof.py::test_no_order_is_lost_or_made_up_or_overtaken_when_the_worker_is_killed
+integration/kafka/test_chaos_rows.py::test_a_small_row_holds
+integration/kafka/test_consumer_faults.py::test_a_consumer_killed_ten_times_at_random_moments_leaves_each_message_once
+integration/kafka/test_consumer_rebalance.py::test_a_consumer_whose_partitions_were_taken_away_in_its_sleep_doubles_nothing
+integration/kafka/test_consumer_faults.py::test_a_topic_that_does_not_exist_keeps_the_consumer_unready_until_it_does[classic]
+integration/kafka/test_example_orders.py::test_every_order_is_billed_exactly_once_and_in_order_though_each_worker_is_killed
+integration/log/test_subscribed_workers.py::test_a_killed_worker_leaves_each_subscription_where_it_was
+integration/test_pgbouncer.py::test_two_workers_deliver_five_thousand_items_once_and_in_order_in_boxes_of_every_order
+cli/test_start.py::test_two_workers_share_the_work_and_deliver_nothing_twice
+cli/test_start.py::test_kill_9_loses_nothing_and_reorders_nothing_where_rows_are_deleted_as_they_are_claimed
+"""
+"""Whole workers under one fault or another. ``make chaos`` and its siblings run longer ones; of each kind a test always runs:
+kill -9 of a worker and of a process of many, a crash of PostgreSQL and of MariaDB, a lost Redis, consumers that come and go."""
+
+GUIDES = """
+deployment/test_alerts.py::test_every_alert_rings_for_its_cause_and_stops_after_the_remedy
+deployment/test_wheel.py
+docs/test_site.py
+docs/test_testing_page.py::test_every_example_of_the_page_passes
+docs/test_tutorial.py
+examples/test_django.py::test_the_first_steps_of_the_guide_lead_to_a_delivery
+examples/test_fastapi.py::test_an_order_reaches_kafka_and_the_webhook[asyncpg]
+examples/test_fastapi.py::test_the_test_of_the_guide_passes_and_sends_nothing
+cli/test_new.py
+types/test_checkers.py
+"""
+"""Guides acted out from an empty folder, the site, the wheel, and what type checkers say to users. The quick start and one
+example of FastAPI, of Django, of long jobs, of subscriptions always run."""
+
+FURTHER_SIZES_OF_A_SCREEN = """
+web/browser/test_console.py::test_every_page_is_free_of_faults[1440-dark]
+web/browser/test_console.py::test_every_page_is_free_of_faults[375-light]
+web/browser/test_subscriptions.py::test_what_waits_in_the_log_is_seen_from_the_box_to_the_single_item[1440-dark]
+web/browser/test_subscriptions.py::test_what_waits_in_the_log_is_seen_from_the_box_to_the_single_item[375-light]
+"""
+"""A desk in light and a phone in the dark always run."""
+
+DRILLS = """
+web/browser/test_on_call.py::test_an_old_transaction_keeps_dead_rows
+web/browser/test_on_call.py::test_no_worker_runs
+web/browser/test_on_call.py::test_one_command_starts_a_drill_and_says_when_it_is_fixed
+web/browser/test_on_call.py::test_redis_is_lost
+"""
+"""``boxengine demo --broken`` and its remedy in the console. A receiver that is down and a poison item always run."""
+
+DJANGO = """
+integration/django/test_databases.py::test_a_box_stands_only_in_the_databases_that_the_routers_allow
+integration/django/test_databases.py::test_a_refused_option_is_told_by_djangos_checks_unless_the_worker_has_a_url_of_its_own
+integration/django/test_databases.py::test_a_worker_reaches_a_server_of_which_only_a_file_tells
+integration/django/test_databases.py::test_items_that_go_to_another_database_than_the_workers_are_found_by_djangos_checks
+integration/django/test_databases.py::test_migrate_passes_by_a_database_without_boxes_that_no_worker_could_reach
+integration/django/test_databases.py::test_two_models_of_one_box_are_refused_in_one_database_and_may_stand_in_two
+integration/django/test_databases.py::test_urls_for_the_worker_lead_to_the_main_database_alone
+integration/django/test_databases.py::test_what_was_read_from_a_replica_is_announced_and_acted_on_where_it_is_written
+integration/django/test_django.py::test_a_process_of_a_worker_that_ends_after_old_temporary_files_were_deleted_is_replaced
+integration/django/test_django.py::test_a_proxy_stands_for_the_box_of_the_model_behind_it
+integration/django/test_django.py::test_a_table_may_be_in_a_schema_named_with_djangos_quotes
+integration/django/test_django.py::test_an_application_with_another_number_of_buckets_than_the_one_in_force_creates_nothing
+integration/django/test_django.py::test_another_command_goes_on_after_one_of_boxengines
+integration/django/test_django.py::test_djangos_own_options_may_stand_anywhere
+integration/django/test_django.py::test_items_have_their_ids_where_the_database_returns_none_from_a_bulk_insert
+integration/django/test_django.py::test_migrate_leaves_columns_to_djangos_migrations
+integration/django/test_django.py::test_migrate_names_a_table_that_somebody_has_locked
+integration/django/test_django.py::test_on_mysql_moments_are_in_utc_whatever_zone_djangos_connection_is_set_to
+integration/django/test_django.py::test_without_use_tz_moments_are_in_djangos_zone_and_the_worker_knows_them
+integration/django/test_emits.py::test_an_object_without_a_file_has_not_changed_since_it_was_created
+integration/django/test_tasks.py::test_a_backend_without_a_model_of_tasks_is_found_by_djangos_checks
+integration/django/test_tasks.py::test_no_task_fails_or_runs_once_more_for_what_receivers_of_signals_raise
+integration/django/test_tasks.py::test_without_use_tz_a_task_and_those_who_read_its_result_have_moments_in_djangos_zone
+"""
+"""Projects set up in a special way. Items, signals, the admin, tasks and ``migrate`` in the usual one always run."""
+
+FURTHER_COMMANDS = """
+cli/test_demo.py::test_a_signal_to_the_whole_group_stops_the_worker_before_its_servers[15]
+cli/test_items.py::test_under_strict_order_by_key_the_followers_of_a_parked_key_go_on_in_order[delete]
+cli/test_items.py::test_under_strict_order_by_key_the_followers_of_a_parked_key_go_on_in_order[discard]
+cli/test_items.py::test_what_the_encoding_of_the_terminal_lacks_is_shown_as_escapes
+cli/test_jobs.py::test_a_job_waits_for_another_one_and_says_so
+cli/test_jobs.py::test_a_task_with_a_contract_takes_what_the_contract_says
+cli/test_jobs.py::test_ids_go_behind_the_box_or_into_the_option
+cli/test_jobs.py::test_ids_that_are_left_alone_are_named_with_the_reason
+cli/test_odd_callables.py::test_a_transport_of_which_each_thread_has_its_own
+cli/test_processes.py::test_a_process_that_dies_at_every_start_is_started_again_after_growing_pauses
+cli/test_processes.py::test_a_process_that_ends_after_old_temporary_files_were_deleted_is_replaced
+cli/test_start.py::test_a_library_that_hangs_when_python_ends_holds_the_process_up_for_seconds_only
+cli/test_start.py::test_a_program_that_a_transport_starts_reads_an_empty_input
+cli/test_start.py::test_a_transport_that_cannot_be_closed_is_told_and_holds_up_neither_the_stop_nor_the_other_transports
+integration/telemetry/test_metrics_of_a_consumer.py::test_the_lag_is_what_a_consumer_that_cannot_store_has_before_it
+integration/telemetry/test_readiness_of_consumers.py::test_consumers_are_not_ready_while_no_broker_answers[2-whose1]
+"""
+"""Commands as processes, in situations that are rare. ``--help``, each command and each signal always run."""
+
+AGAIN_ON_MARIADB = """
+integration/audit
+integration/django
+integration/engine
+integration/jobs
+security
+"""
+"""Of what is here shown on both databases, PostgreSQL's half always runs. Of the store (``conformance``), of delivery by
+workers (``parity``, ``chaos``) and of the commands, MariaDB's half always runs too."""
+
+
+def slow_ones(ids: Sequence[str], *, all_tests: bool) -> set[str]:
+    """Those of ``ids`` that run only if asked for; an id begins with the path below the folder of the project.
+
+    Args:
+        all_tests: whether ``ids`` are all that there are. If so, each line of this file must name one of them.
+
+    Raises:
+        pytest.UsageError: a line names no test.
+    """
+    slow: set[str] = set()
+    for line in _lines(*_GROUPS):
+        named = {each for each in ids if _stands_for(line, each)}
+        if all_tests and not named:
+            raise pytest.UsageError(f"tests/slow.py: {line} names no test")
+        slow |= named
+    known = set(ids)
+    for line in _lines(AGAIN_ON_MARIADB):
+        slow |= {each for each in ids if _stands_for(line, each) and _on_postgresql(each) & known}
+    return slow
+
+
+def _lines(*groups: str) -> list[str]:
+    return [f"tests/{line}" for group in groups for line in group.split()]
+
+
+def _stands_for(line: str, test: str) -> bool:
+    """pytest-xdist appends ``@`` and the group to an id."""
+    return test.startswith(line) and test[len(line) :][:1] in ("", "/", ":", "[", "@")
+
+
+def _on_postgresql(test: str) -> set[str]:
+    """The ids that ``test`` may have on PostgreSQL; empty if its id names no other database."""
+    name, _, variant = test.partition("[")
+    parts = re.split(r"([-\]])", variant)
+    mysql = [place for place, part in enumerate(parts) if part in ("mariadb", "mysql_url")]
+    return {
+        f"{name}[{''.join([*parts[:place], postgresql, *parts[place + 1 :]])}"
+        for place in mysql
+        for postgresql in ("postgresql", "postgres", "postgres_url")
+    }
+
+
+_GROUPS = (
+    BROKEN_ON_PURPOSE,
+    FURTHER_HISTORIES,
+    RANDOM_KILLS,
+    GUIDES,
+    FURTHER_SIZES_OF_A_SCREEN,
+    DRILLS,
+    DJANGO,
+    FURTHER_COMMANDS,
+)
