@@ -59,6 +59,8 @@ def number(engine: Engine, query: str) -> int:
         return int(connection.execute(text(query)).scalar_one())
 
 
+# With a cold disk, Kafka alone needs more than a minute to start.
+@pytest.mark.timeout(400)
 def test_every_order_is_billed_exactly_once_and_in_order_though_each_worker_is_killed(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
