@@ -13,7 +13,7 @@ import redis
 from bench.servers import Site
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
-from boxengine.ports import Hold, JobQueue, Observer, QueueState
+from boxengine.ports import Hold, JobQueue, Observer, QueueState, WhenLong
 from boxengine.ports.events import Event, HoldEnded, Polled, Settled
 
 _OURS = b"app=boxengine "
@@ -122,10 +122,12 @@ class CountingQueue:
     def release(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
         return self._queue.release(hold, buckets)
 
-    def hand_back(self, hold: Hold, jobs: Sequence[Job]) -> None:
-        with self._lock:
-            self._tally.pushed += len(jobs)
-        self._queue.hand_back(hold, jobs)
+    def hand_back(self, hold: Hold, jobs: Sequence[Job], *, when_long: WhenLong = WhenLong.QUEUE) -> bool:
+        queued = self._queue.hand_back(hold, jobs, when_long=when_long)
+        if queued:
+            with self._lock:
+                self._tally.pushed += len(jobs)
+        return queued
 
     def leave(self, hold: Hold, buckets: Iterable[int]) -> None:
         self._queue.leave(hold, buckets)

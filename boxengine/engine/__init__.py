@@ -29,7 +29,7 @@ The journey, with the files in reading order (those of steps 3 to 6 stand in ``d
    ``sent`` says what became of each); *settle*, all outcomes in as few statements as possible, and commit
    (``recording``); *report* to the drain (``reporting``).
 6. **Go on** (``drain``, ``processor``). Empty buckets are released. The others are read on, shared with idle threads, or
-   after a while handed back to the queue so that others get their turn.
+   after a while handed back to the queue so that others get their turn. A long queue takes none (``WhenLong``).
 
 Who decides: the database's lock says who *may* work on a bucket, in the transaction that records the outcome; Redis
 says only who should bother to try. So a lost Redis, an expired lease or a paused process can waste work, but cannot lose

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from boxengine.ports.coordination.failures import FailureMemory, InHand, RememberedFailure
     from boxengine.ports.coordination.leases import Duty, LeaseName, Leases
     from boxengine.ports.coordination.pauses import Pauses
-    from boxengine.ports.coordination.queue import Hold, JobQueue, QueueState
+    from boxengine.ports.coordination.queue import Hold, JobQueue, QueueState, WhenLong
     from boxengine.ports.coordination.wakeups import Signal, Wakeups
     from boxengine.ports.coordination.workers import Engagement, OpenCircuit, WorkerInfo, Workers
     from boxengine.ports.creating import Attributes, CreateBatch, Inserted, NewRows
@@ -119,6 +119,7 @@ __all__ = [
     "Transport",
     "Turnover",
     "Wakeups",
+    "WhenLong",
     "WorkerInfo",
     "Workers",
 ]
@@ -127,7 +128,7 @@ _HOMES = {
     "boxengine.ports.coordination.failures": ("FailureMemory", "InHand", "RememberedFailure"),
     "boxengine.ports.coordination.leases": ("Duty", "LeaseName", "Leases"),
     "boxengine.ports.coordination.pauses": ("Pauses",),
-    "boxengine.ports.coordination.queue": ("Hold", "JobQueue", "QueueState"),
+    "boxengine.ports.coordination.queue": ("Hold", "JobQueue", "QueueState", "WhenLong"),
     "boxengine.ports.coordination.wakeups": ("Signal", "Wakeups"),
     "boxengine.ports.coordination.workers": ("Engagement", "OpenCircuit", "WorkerInfo", "Workers"),
     "boxengine.ports.creating": ("Attributes", "CreateBatch", "Inserted", "NewRows"),

@@ -8,11 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from threading import Lock
+from typing import NamedTuple
 
 import pytest
 
 from boxengine.domain.box import Box
-from boxengine.ports import Hold, QueueState
+from boxengine.ports import Hold, QueueState, WhenLong
 from tests.conformance import coordination
 from tests.conformance.coordination import NO_WAIT, NOON, TTL, WAIT, Rig, job, make_box
 
@@ -487,14 +488,48 @@ def test_handing_back_nothing_frees_too(rig: Rig) -> None:
     assert rig.queue.push(BOX, [job(1)]) == 1
 
 
-def test_nothing_is_handed_back_to_a_queue_so_long_that_polls_wait(rig: Rig) -> None:
+class LongQueue(NamedTuple):
+    """One so long that polls wait, and a hold of the one bucket that is not in it."""
+
+    box: Box
+    hold: Hold
+
+
+@pytest.fixture
+def long_queue(rig: Rig) -> LongQueue:
     box = make_box(buckets=102)
     rig.queue.push(box, [job(101)])
     hold = rig.take(box)
     rig.queue.push(box, [job(bucket) for bucket in range(101)])
-    rig.queue.hand_back(hold, [job(101)])
+    return LongQueue(box, hold)
+
+
+def test_what_is_handed_back_to_a_long_queue_may_be_freed_only(rig: Rig, long_queue: LongQueue) -> None:
+    box, hold = long_queue
+    assert not rig.queue.hand_back(hold, [job(101)], when_long=WhenLong.FREE)
     assert rig.queue.state(box).length == 101
     assert rig.queue.unattended(box, [101]) == [101]
+
+
+def test_what_is_handed_back_to_a_long_queue_may_stay_with_its_holder(rig: Rig, long_queue: LongQueue) -> None:
+    box, hold = long_queue
+    assert not rig.queue.hand_back(hold, [job(101)], when_long=WhenLong.KEEP)
+    assert rig.queue.state(box).length == 101
+    assert rig.queue.extend(hold, ttl=TTL) == frozenset()
+    assert rig.queue.in_work(box) == {101}
+
+
+def test_what_is_handed_back_is_queued_however_long_the_queue_is(rig: Rig, long_queue: LongQueue) -> None:
+    box, hold = long_queue
+    assert rig.queue.hand_back(hold, [job(101)])
+    assert rig.queue.state(box).length == 102
+
+
+@pytest.mark.parametrize("when_long", WhenLong)
+def test_a_queue_that_is_not_long_takes_what_is_handed_back(rig: Rig, when_long: WhenLong) -> None:
+    rig.queue.push(BOX, [job(1)])
+    assert rig.queue.hand_back(rig.take(BOX), [job(1)], when_long=when_long)
+    assert rig.queue.state(BOX).length == 1
 
 
 def test_a_bucket_queued_since_its_lease_was_lost_is_not_doubled_by_handing_it_back(rig: Rig) -> None:

@@ -19,7 +19,7 @@ from boxengine.domain.box import Box
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.job import Job
 from boxengine.errors import QueueUnavailable, StoreUnavailable
-from boxengine.ports import Hold
+from boxengine.ports import Hold, WhenLong
 from tests.simulation.event_loop import VISITOR
 from tests.simulation.record import Alone, ClaimRecord, Record
 from tests.simulation.scenario import AWAY
@@ -183,10 +183,13 @@ class QueueSide(RedisSide):
         self._record.ways["free again"] += len(kept)
         return kept
 
-    def hand_back(self, hold: Hold, jobs: Sequence[Job]) -> None:
+    def hand_back(self, hold: Hold, jobs: Sequence[Job], *, when_long: WhenLong = WhenLong.QUEUE) -> bool:
         if hold.leased:
             self._tenures[hold.token].let_go |= hold.buckets
-        self._real.hand_back(hold, jobs)
+        queued: bool = self._real.hand_back(hold, jobs, when_long=when_long)
+        if hold.leased and not queued and when_long is WhenLong.KEEP:
+            self._tenures[hold.token].let_go -= hold.buckets
+        return queued
 
     def _noted(self, way: str, hold: Hold | None) -> Hold | None:
         if hold is not None and self._scheduler.current is not None:

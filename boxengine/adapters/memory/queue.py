@@ -12,7 +12,7 @@ from threading import Condition
 
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
-from boxengine.ports import Clock, Hold, QueueState
+from boxengine.ports import Clock, Hold, QueueState, WhenLong
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class MemoryJobQueue:
     Args:
         clock: ends leases. Waiting is done in real time.
         enough_ids: a take stops once the ids of its jobs add up to this.
-        longest: nothing is handed back to a queue that is longer, see ``JobQueue.hand_back``.
+        longest: a queue with more jobs is long to ``hand_back``.
         on_corrupt: told of the elements of one take that are no jobs of the box; they have been dropped.
     """
 
@@ -120,16 +120,20 @@ class MemoryJobQueue:
                 lane.in_work.pop(bucket, None)
         return kept
 
-    def hand_back(self, hold: Hold, jobs: Sequence[Job]) -> None:
-        """Frees the leases of the hold's buckets and queues these jobs behind all others, if these are not too many."""
+    def hand_back(self, hold: Hold, jobs: Sequence[Job], *, when_long: WhenLong = WhenLong.QUEUE) -> bool:
+        """Frees the leases of the hold's buckets and queues these jobs behind all others."""
         with self._changed:
             lane = self._lane(hold.box)
+            too_long = when_long is not WhenLong.QUEUE and len(lane.elements) > self._longest
+            if too_long and when_long is WhenLong.KEEP:
+                return False
             for bucket in hold.buckets:
                 if self._holder(lane, bucket) == hold.token:
                     del lane.leases[bucket]
                     lane.in_work.pop(bucket, None)
-            if len(lane.elements) <= self._longest:
+            if not too_long:
                 self._enqueue(lane, jobs)
+            return not too_long
 
     def leave(self, hold: Hold, buckets: Iterable[int]) -> None:
         """The leases of these buckets are to run out by themselves; nobody is to think that their holder died."""

@@ -26,7 +26,7 @@ from boxengine.adapters.redis.script import Scripts
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
 from boxengine.engine.timing import TIMING
-from boxengine.ports import Clock, Hold, QueueState
+from boxengine.ports import Clock, Hold, QueueState, WhenLong
 
 _JOBS_PER_CALL = 1000  # Lua's unpack takes some 8,000 values, and a script keeps all other clients waiting.
 _ANSWER_MARGIN = 1.0  # Seconds that a BRPOP's answer may come late before the socket's time limit strikes.
@@ -45,7 +45,7 @@ class RedisJobQueue:
         client: from ``connect``. A blocking take waits at most its socket time limit less a second.
         clock: dates ``Hold.valid_until``.
         enough_ids: a take stops once the ids of its jobs add up to this.
-        longest: nothing is handed back to a queue that is longer, see ``JobQueue.hand_back``.
+        longest: a queue with more jobs is long to ``hand_back``.
         stale_after: after how long the mark of a queued bucket is checked against the list.
         on_corrupt: told of the elements of one take that are no jobs of the box, as far as their first 200 bytes, and of
             keys that were of a wrong type; they have been dropped.
@@ -140,8 +140,8 @@ class RedisJobQueue:
         """Lets the leases of these buckets expire by themselves, without their holder being taken for dead."""
         self._leases.leave(hold, buckets)
 
-    def hand_back(self, hold: Hold, jobs: Sequence[Job]) -> None:
-        """Frees the leases of the hold's buckets and queues these jobs behind all others, if these are not too many."""
+    def hand_back(self, hold: Hold, jobs: Sequence[Job], *, when_long: WhenLong = WhenLong.QUEUE) -> bool:
+        """Frees the leases of the hold's buckets and queues these jobs behind all others."""
         held = sorted(hold.buckets)
         prefix = keys.bucket_lease_prefix(hold.box)
         arguments: Arguments = [
@@ -149,12 +149,13 @@ class RedisJobQueue:
             prefix,
             self._stale_after,
             self._longest,
+            when_long.value,
             len(held),
             *held,
             *(job.encode() for job in jobs),
         ]
         with translated("hand back jobs", self._client):
-            self._tried([hold.box], partial(self._hand_back, keys=_keys(hold.box), args=arguments))
+            return bool(self._tried([hold.box], partial(self._hand_back, keys=_keys(hold.box), args=arguments)))
 
     def give_way(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
         """Leaves these buckets; returns those with which somebody else has finished, which stay."""

@@ -233,23 +233,27 @@ return {jobs, foreign, orphaned}
 """.replace("ALL", str(ALL))
 )
 
+# Returns whether the jobs are queued.
 HAND_BACK = (
     _SIFT
     + _QUEUE
     + """
 local token, lease_prefix, stale_after = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local longest, held = tonumber(ARGV[4]), tonumber(ARGV[5])
-for i = 6, 5 + held do
+local longest, when_long, held = tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
+local too_long = when_long ~= 'queue' and redis.call('LLEN', KEYS[1]) > longest
+if too_long and when_long == 'keep' then return 0 end
+for i = 7, 6 + held do
   local lease = lease_prefix .. ARGV[i] .. ':lock'
   if redis.pcall('GET', lease) == token then
     redis.call('DEL', lease)
     redis.pcall('HDEL', KEYS[4], ARGV[i])
   end
 end
-if redis.call('LLEN', KEYS[1]) > longest then return 0 end
+if too_long then return 0 end
 local elements = {}
-for i = 6 + held, #ARGV do elements[#elements + 1] = ARGV[i] end
-return enqueue(KEYS[1], KEYS[2], KEYS[3], lease_prefix, stale_after, elements)
+for i = 7 + held, #ARGV do elements[#elements + 1] = ARGV[i] end
+enqueue(KEYS[1], KEYS[2], KEYS[3], lease_prefix, stale_after, elements)
+return 1
 """
 )
 

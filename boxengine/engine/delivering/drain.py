@@ -17,7 +17,7 @@ from boxengine.engine.delivering.holding import Holding
 from boxengine.engine.delivering.sizing import Sizing, next_width
 from boxengine.engine.delivering.work import NO_CAUTION, Caution, Errand, Report, Work
 from boxengine.engine.polling.pauses import PauseWatch
-from boxengine.ports import Clock
+from boxengine.ports import Clock, WhenLong
 
 
 class Drain:
@@ -92,8 +92,11 @@ class Drain:
     # ── letting go ───────────────────────────────────────────────────────────────────────────────────
 
     def share(self) -> None:
-        """Hands back the half of the buckets whose turn comes last, for threads that have none."""
-        self._hand_back(list(self._positions)[len(self._positions) // 2 :])
+        """Hands back the half of the buckets whose turn comes last, for threads that have none.
+
+        A long queue has enough for them, and the buckets stay.
+        """
+        self._hand_back(list(self._positions)[len(self._positions) // 2 :], WhenLong.KEEP)
 
     def pass_on(self) -> list[Job]:
         """Frees the leases of all buckets, for a hold that has them and others; returns the jobs for that.
@@ -109,7 +112,9 @@ class Drain:
 
     def hand_back(self) -> None:
         """Hands back all buckets, so that others get their turn."""
-        self._hand_back(list(self._positions))
+        buckets = list(self._positions)
+        if not self._hand_back(buckets, WhenLong.FREE):
+            self._follow_up.left_to_polls(self.box, buckets)
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -161,8 +166,10 @@ class Drain:
         # Where a receiver is away, the items of all other buckets would go the same way.
         return frozenset(self._positions if report.unreachable else chosen)
 
-    def _hand_back(self, buckets: Sequence[int]) -> None:
+    def _hand_back(self, buckets: Sequence[int], when_long: WhenLong) -> bool:
+        """Whether the buckets were queued."""
         now = int(self._clock.now().timestamp())
-        self.holding.hand_back([Job(bucket, now, ANY_ID) for bucket in buckets])
-        for bucket in buckets:
+        queued = self.holding.hand_back([Job(bucket, now, ANY_ID) for bucket in buckets], when_long=when_long)
+        for bucket in self._positions.keys() - self.holding.buckets:
             del self._positions[bucket]
+        return queued

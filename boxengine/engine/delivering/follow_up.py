@@ -64,6 +64,10 @@ class FollowUp:
         if report.locked or self._locked:
             self._look_at_locks(box, report)
 
+    def left_to_polls(self, box: Box, buckets: Collection[int]) -> None:
+        """These buckets have rows, and the queue was too long to take them: polls go on as soon as it is shorter."""
+        self._schedule.wake(box.name, buckets, prompt=False)
+
     def forget_locks(self) -> None:
         """Ends the outages of locked rows that no batch here has met for long: they are gone, or another worker has them."""
         if not self._locked:

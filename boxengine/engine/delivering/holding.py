@@ -16,7 +16,7 @@ from datetime import timedelta
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
 from boxengine.engine.timing import TIMING
-from boxengine.ports import Hold, JobQueue
+from boxengine.ports import Hold, JobQueue, WhenLong
 
 OVER = float("-inf")
 
@@ -112,18 +112,25 @@ class Holding:
             self._going_is_over()
         return wanted
 
-    def hand_back(self, jobs: Sequence[Job]) -> None:
-        """Frees the leases of these jobs' buckets and queues the jobs, so that others get their turn."""
+    def hand_back(self, jobs: Sequence[Job], *, when_long: WhenLong = WhenLong.QUEUE) -> bool:
+        """Frees the leases of these jobs' buckets and queues the jobs, so that others get their turn.
+
+        Returns False where it has not done so because the queue is long, see ``when_long``.
+        """
         buckets = frozenset(job.bucket for job in jobs)
         with self._lock:
             self._letting_go = buckets
         try:
             if self._dropped_without_leases(buckets):
                 self._queue.finish(self.box, jobs)
-            self._queue.hand_back(replace(self._hold, buckets=buckets & self.buckets), jobs)
-            self._drop(buckets)
+                when_long = WhenLong.QUEUE  # there is no lease to keep
+            held = replace(self._hold, buckets=buckets & self.buckets)
+            queued = self._queue.hand_back(held, jobs, when_long=when_long)
+            if queued or when_long is not WhenLong.KEEP:
+                self._drop(buckets)
         finally:
             self._going_is_over()
+        return queued
 
     def leave(self, buckets: Collection[int]) -> None:
         """Lets these leases run out, and tells the coordinator that no worker died.

@@ -5,10 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum
 from typing import Protocol
 
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
+
+
+class WhenLong(Enum):
+    """What becomes of buckets that are handed back to a queue so long that polls wait.
+
+    If they were always queued, the buckets in the queue would take turns among themselves, and no other bucket would get into it.
+    """
+
+    QUEUE = "queue"
+    """They are queued all the same."""
+    FREE = "free"
+    """Their leases are freed, and a poll must find their rows."""
+    KEEP = "keep"
+    """Nothing changes: they stay with their holder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +92,10 @@ class JobQueue(Protocol):
     def release(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
         """Frees the leases of these buckets; returns those wanted again, whose leases stay but are not prolonged."""
 
-    def hand_back(self, hold: Hold, jobs: Sequence[Job]) -> None:
+    def hand_back(self, hold: Hold, jobs: Sequence[Job], *, when_long: WhenLong = WhenLong.QUEUE) -> bool:
         """Frees the leases of the hold's buckets and queues these jobs behind all others, so that others get their turn.
 
-        While the queue is so long that polls wait, it queues nothing, and a poll finds these rows later. Otherwise the buckets in
-        the queue would take turns among themselves, and no other bucket would get into it.
+        Returns False where it has not done so because the queue is so long that polls wait, see ``when_long``.
         """
 
     def leave(self, hold: Hold, buckets: Iterable[int]) -> None:

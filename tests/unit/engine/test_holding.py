@@ -15,7 +15,7 @@ from boxengine.engine.delivering.attended import Attended
 from boxengine.engine.delivering.holding import Holding
 from boxengine.engine.delivering.keeper import LeaseKeeper
 from boxengine.errors import QueueUnavailable
-from boxengine.ports import Hold
+from boxengine.ports import Hold, WhenLong
 from tests.unit.engine.bench import make_box, usual
 
 TTL = timedelta(seconds=4)
@@ -31,9 +31,10 @@ class Meddled(MemoryJobQueue):
         self.meanwhile()
         return wanted
 
-    def hand_back(self, hold: Hold, jobs: Sequence[Job]) -> None:
-        super().hand_back(hold, jobs)
+    def hand_back(self, hold: Hold, jobs: Sequence[Job], *, when_long: WhenLong = WhenLong.QUEUE) -> bool:
+        queued = super().hand_back(hold, jobs, when_long=when_long)
         self.meanwhile()
+        return queued
 
 
 class Case:

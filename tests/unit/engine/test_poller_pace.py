@@ -24,7 +24,7 @@ from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.polling.tactics import TACTICS
 from boxengine.engine.polling.throttlers import Pace
 from boxengine.engine.running.outages import Outages
-from boxengine.ports import Duty, LeaseName
+from boxengine.ports import Duty, LeaseName, WhenLong
 from tests.unit.engine.bench import BUCKETS, make_box
 
 BOX = make_box(max_retries=3)
@@ -131,7 +131,8 @@ def test_buckets_with_much_work_do_not_keep_the_others_out_of_the_queue() -> Non
             shop.poll(timedelta(seconds=1))
             for hold in filter(None, taken):
                 served.update(hold.buckets)
-                shop.queue.hand_back(hold, [Job(bucket, 0, ANY_ID) for bucket in sorted(hold.buckets)])
+                jobs = [Job(bucket, 0, ANY_ID) for bucket in sorted(hold.buckets)]
+                shop.queue.hand_back(hold, jobs, when_long=WhenLong.FREE)
 
     for bucket in busy:
         shop.store.insert(shop.box, event_key=bucket)

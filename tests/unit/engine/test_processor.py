@@ -30,6 +30,7 @@ from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.schedule import Schedule
+from boxengine.engine.polling.tasks import Task
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import QueueUnavailable, Unavailable
 from boxengine.ports.events import Event, OutageEnded
@@ -79,19 +80,23 @@ class Backlog:
 class Shop:
     """One processor over a memory queue that holds a job for each bucket."""
 
-    def __init__(self, *, threads: int, **backlog: Any) -> None:
+    def __init__(self, *, threads: int, longest: int = 100, **backlog: Any) -> None:
+        """Args:
+        longest: a queue with more jobs is so long that polls wait.
+        """
         self.clock = ManualClock()
         self.box = make_box(bucket_size=len(BUCKETS))
-        self.queue = MemoryJobQueue(clock=self.clock)
+        self.queue = MemoryJobQueue(clock=self.clock, longest=longest)
         self.backlog = Backlog(self.box, **backlog)
         self.pauses = MemoryPauses()
         self.recovered: list[str] = []
         """What works again."""
+        self.schedule = Schedule([self.box], partitions=1, clock=self.clock)
         self.processor = Processor(
             {self.box.name: self.backlog},
             queue=self.queue,
             keeper=LeaseKeeper(self.queue, clock=self.clock, length=usual(TTL), longest=timedelta(minutes=3)),
-            schedule=Schedule([self.box], partitions=1, clock=self.clock),
+            schedule=self.schedule,
             pauses=PauseWatch(self.pauses, [self.box], clock=self.clock),
             outages=Outages(observer=self, error_tracker=lambda *_, **__: None, clock=self.clock),
             observer=NullObserver(),
@@ -109,6 +114,10 @@ class Shop:
         self.queue.push(self.box, [Job(bucket, 0, (1,)) for bucket in sorted(buckets)])
         return self.take_rest()
 
+    def tasks(self) -> list[Task]:
+        """What the poller has to do now."""
+        return list(iter(lambda: self.schedule.take(wait=0), None))
+
     def take_rest(self) -> set[int]:
         """The buckets that anybody may take now."""
         hold = self.queue.take([self.box], wait=timedelta(0), ttl=TTL, share=1)
@@ -123,6 +132,28 @@ def test_a_thread_with_a_backlog_leaves_half_of_its_buckets_to_one_that_has_none
     assert second < first
     # What was not taken at first, and what was given back: free, each once.
     assert shop.take_rest() == BUCKETS - second
+
+
+def test_a_thread_keeps_its_buckets_while_a_long_queue_has_enough_for_the_others() -> None:
+    shop = Shop(threads=2, longest=3, batches=2, rows=WORTH_SHARING)
+    shop.processor.turn()
+    first, second = shop.backlog.given
+    assert second == first, "four others are in the queue"
+    assert shop.take_rest() == BUCKETS - first
+
+
+@pytest.mark.parametrize(("longest", "queued", "looks"), [(3, 4, ["Look"]), (4, 8, [])])
+def test_buckets_that_a_long_queue_does_not_take_back_after_a_turn_are_looked_for_at_once(
+    longest: int, queued: int, looks: list[str]
+) -> None:
+    def take_long(_batch: int) -> None:
+        shop.clock.advance(timedelta(seconds=2))
+
+    shop = Shop(threads=2, longest=longest, batches=2, rows=WORTH_SHARING, during=take_long)
+    shop.tasks()  # the first check
+    shop.processor.turn()
+    assert [type(task).__name__ for task in shop.tasks()] == looks
+    assert len(shop.take_rest()) == queued
 
 
 def test_a_thread_without_work_ends_the_wait_for_locked_rows_that_nobody_meets_any_more() -> None:
