@@ -554,6 +554,7 @@ def buckets_never_let_go(patch: Surgery) -> None:
         Delivery, "run", lambda self, errand: replace(run(self, errand), progressed=True, exhausted=frozenset())
     )
     patch.setattr(Drain, "hand_back", lambda _self: None)
+    patch.setattr(Drain, "end_turn", lambda _self: None)
 
 
 MUTANTS: tuple[Mutant, ...] = (

@@ -110,11 +110,15 @@ class Drain:
         now = int(self._clock.now().timestamp())
         return [Job(bucket, now, ANY_ID) for bucket in sorted(buckets - self._positions.keys())]
 
-    def hand_back(self) -> None:
-        """Hands back all buckets, so that others get their turn."""
+    def end_turn(self) -> None:
+        """Hands back all buckets, so that others get their turn. What a long queue does not take is looked for."""
         buckets = list(self._positions)
         if not self._hand_back(buckets, WhenLong.FREE):
             self._follow_up.left_to_polls(self.box, buckets)
+
+    def hand_back(self) -> None:
+        """Hands back all buckets to the queue, for whoever works on the box next."""
+        self._hand_back(list(self._positions), WhenLong.QUEUE)
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -156,8 +160,7 @@ class Drain:
         # The leases of these run out by themselves: the pause before anybody tries again.
         self.holding.leave((lost | self._stuck(chosen, report)) - released - report.refused)
         self.holding.secure()  # only a hold's first batch does without leases
-        for bucket in self._positions.keys() - self.holding.buckets:
-            del self._positions[bucket]
+        self._keep_what_is_held()
 
     def _stuck(self, chosen: Collection[int], report: Report) -> frozenset[int]:
         """Buckets in which no item could be sent."""
@@ -170,6 +173,9 @@ class Drain:
         """Whether the buckets were queued."""
         now = int(self._clock.now().timestamp())
         queued = self.holding.hand_back([Job(bucket, now, ANY_ID) for bucket in buckets], when_long=when_long)
+        self._keep_what_is_held()
+        return queued
+
+    def _keep_what_is_held(self) -> None:
         for bucket in self._positions.keys() - self.holding.buckets:
             del self._positions[bucket]
-        return queued

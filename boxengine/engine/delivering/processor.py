@@ -174,7 +174,11 @@ class Processor:
             self._taking.gathering.batch_ended(hold, report)
             now = self._clock.monotonic()
             if drain.buckets and (self._stopping.is_set() or now >= turn_over):
-                drain.hand_back()
+                if self._stopping.is_set():
+                    # Other workers should not have to find these rows by themselves, however long the queue is.
+                    drain.hand_back()
+                else:
+                    drain.end_turn()
                 return Ending.TIMEOUT if now >= cutoff else Ending.PROCESSED
             if is_backlog(report):
                 # What was left to this thread is for all of them.

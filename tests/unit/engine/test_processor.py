@@ -32,6 +32,7 @@ from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.polling.tasks import Task
 from boxengine.engine.running.outages import Outages
+from boxengine.engine.timing import TIMING
 from boxengine.errors import QueueUnavailable, Unavailable
 from boxengine.ports.events import Event, OutageEnded
 from tests.unit.engine.bench import make_box, usual
@@ -91,13 +92,14 @@ class Shop:
         self.pauses = MemoryPauses()
         self.recovered: list[str] = []
         """What works again."""
+        self.watch = PauseWatch(self.pauses, [self.box], clock=self.clock)
         self.schedule = Schedule([self.box], partitions=1, clock=self.clock)
         self.processor = Processor(
             {self.box.name: self.backlog},
             queue=self.queue,
             keeper=LeaseKeeper(self.queue, clock=self.clock, length=usual(TTL), longest=timedelta(minutes=3)),
             schedule=self.schedule,
-            pauses=PauseWatch(self.pauses, [self.box], clock=self.clock),
+            pauses=self.watch,
             outages=Outages(observer=self, error_tracker=lambda *_, **__: None, clock=self.clock),
             observer=NullObserver(),
             clock=self.clock,
@@ -154,6 +156,33 @@ def test_buckets_that_a_long_queue_does_not_take_back_after_a_turn_are_looked_fo
     shop.processor.turn()
     assert [type(task).__name__ for task in shop.tasks()] == looks
     assert len(shop.take_rest()) == queued
+
+
+def test_buckets_of_a_worker_that_stops_are_queued_however_long_the_queue_is() -> None:
+    shop: Shop
+
+    def stop(_batch: int) -> None:
+        shop.processor.stop()
+
+    shop = Shop(threads=2, longest=3, batches=3, rows=1, during=stop)
+    shop.processor.turn()
+    assert len(shop.backlog.given) == 1
+    assert shop.take_rest() == BUCKETS
+
+
+def test_buckets_of_a_box_that_is_paused_wait_in_the_queue_however_long_it_is() -> None:
+    within_a_turn = timedelta(seconds=0.5)
+
+    def pause(_batch: int) -> None:
+        shop.pauses.set(shop.box, polling_enabled=False)
+        shop.clock.advance(within_a_turn)
+
+    shop = Shop(threads=2, longest=3, batches=3, rows=1, during=pause)
+    assert not shop.watch.paused(shop.box)
+    shop.clock.advance(timedelta(seconds=TIMING.pause_heard) - within_a_turn)
+    shop.processor.turn()
+    assert len(shop.backlog.given) == 1
+    assert shop.take_rest() == BUCKETS
 
 
 def test_a_thread_without_work_ends_the_wait_for_locked_rows_that_nobody_meets_any_more() -> None:
