@@ -1,7 +1,7 @@
 """The tests that ``make test`` leaves out and ``make test-slow`` runs.
 
 A line is the path of a file or folder below ``tests``, or a test of a file (``::name``), or one variant of a test
-(``::name[variant]``). What a group stands for is shown in a shorter way by a test that always runs, and the group says which.
+(``::name[variant]``). Each group says what always runs in its place.
 """
 
 from __future__ import annotations
@@ -31,29 +31,35 @@ integration/kafka/test_chaos_rows.py::test_a_small_row_holds
 integration/kafka/test_consumer_faults.py::test_a_consumer_killed_ten_times_at_random_moments_leaves_each_message_once
 integration/kafka/test_consumer_rebalance.py::test_a_consumer_whose_partitions_were_taken_away_in_its_sleep_doubles_nothing
 integration/kafka/test_consumer_faults.py::test_a_topic_that_does_not_exist_keeps_the_consumer_unready_until_it_does[classic]
-integration/kafka/test_example_orders.py::test_every_order_is_billed_exactly_once_and_in_order_though_each_worker_is_killed
 integration/log/test_subscribed_workers.py::test_a_killed_worker_leaves_each_subscription_where_it_was
 integration/test_pgbouncer.py::test_two_workers_deliver_five_thousand_items_once_and_in_order_in_boxes_of_every_order
 cli/test_start.py::test_two_workers_share_the_work_and_deliver_nothing_twice
 cli/test_start.py::test_kill_9_loses_nothing_and_reorders_nothing_where_rows_are_deleted_as_they_are_claimed
 """
 """Whole workers under one fault or another. ``make chaos`` and its siblings run longer ones; of each kind a test always runs:
-kill -9 of a worker and of a process of many, a crash of PostgreSQL and of MariaDB, a lost Redis, consumers that come and go."""
+kill -9 of a worker, of a consumer and of a process of many, a crash of PostgreSQL and of MariaDB, a lost Redis, consumers that
+come and go."""
 
 GUIDES = """
 deployment/test_alerts.py::test_every_alert_rings_for_its_cause_and_stops_after_the_remedy
-deployment/test_wheel.py
-docs/test_site.py
+deployment/test_wheel.py::test_a_generated_django_project_passes_its_own_tests
+deployment/test_wheel.py::test_a_generated_fastapi_application_passes_its_own_tests
+deployment/test_wheel.py::test_an_order_is_delivered_by_what_init_writes
+deployment/test_wheel.py::test_the_demo_runs
+docs/test_site.py::test_the_search_works_in_pages_opened_from_the_folder
 docs/test_testing_page.py::test_every_example_of_the_page_passes
 docs/test_tutorial.py
 examples/test_django.py::test_the_first_steps_of_the_guide_lead_to_a_delivery
 examples/test_fastapi.py::test_an_order_reaches_kafka_and_the_webhook[asyncpg]
 examples/test_fastapi.py::test_the_test_of_the_guide_passes_and_sends_nothing
 cli/test_new.py
-types/test_checkers.py
+types/test_checkers.py::test_a_misspelt_name_is_told_with_the_right_one_or_as_unknown[mypy]
+types/test_checkers.py::test_each_mistake_is_found[mypy]
+types/test_checkers.py::test_nothing_else_is_found[mypy]
 """
-"""Guides acted out from an empty folder, the site, the wheel, and what type checkers say to users. The quick start and one
-example of FastAPI, of Django, of long jobs, of subscriptions always run."""
+"""Guides acted out from an empty folder, what the wheel makes there, and what mypy says to users. The quick start, the orders
+that go through Kafka, one example of FastAPI, of Django, of long jobs and of subscriptions, the links of the site, the files in
+the wheel, and pyright always run."""
 
 FURTHER_SIZES_OF_A_SCREEN = """
 web/browser/test_console.py::test_every_page_is_free_of_faults[1440-dark]
@@ -112,11 +118,11 @@ cli/test_processes.py::test_a_process_that_dies_at_every_start_is_started_again_
 cli/test_processes.py::test_a_process_that_ends_after_old_temporary_files_were_deleted_is_replaced
 cli/test_start.py::test_a_library_that_hangs_when_python_ends_holds_the_process_up_for_seconds_only
 cli/test_start.py::test_a_program_that_a_transport_starts_reads_an_empty_input
-cli/test_start.py::test_a_transport_that_cannot_be_closed_is_told_and_holds_up_neither_the_stop_nor_the_other_transports
 integration/telemetry/test_metrics_of_a_consumer.py::test_the_lag_is_what_a_consumer_that_cannot_store_has_before_it
 integration/telemetry/test_readiness_of_consumers.py::test_consumers_are_not_ready_while_no_broker_answers[2-whose1]
 """
-"""Commands as processes, in situations that are rare. ``--help``, each command and each signal always run."""
+"""Commands as processes, in situations that are rare: nothing runs in place of these. ``--help``, each command and each signal
+always run."""
 
 AGAIN_ON_MARIADB = """
 integration/audit
