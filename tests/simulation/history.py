@@ -20,7 +20,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.log_writer import LogWriter
 from tests.simulation.receivers import DEADLY, POISON, with_payload_builders
 from tests.simulation.record import Record
-from tests.simulation.scenario import KILLING, BoxPlan, Scenario, draw
+from tests.simulation.scenario import KILLING, LONG, BoxPlan, Scenario, draw
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.servers import SharedServers
 from tests.simulation.workers import SimulatedWorker
@@ -55,7 +55,14 @@ class History:
         self.scenario: Scenario = with_payload_builders(scenario, self.faults)
         logged = any(plan.box.storage is Storage.LOG for plan in self.scenario.boxes)
         name: Callable[[int], ItemId] = TEXT.format if seed % TEXT_EVERY == 0 and not logged else int
-        self.servers = SharedServers(self.clock, self.scheduler, self.record, name=name, pace=self.scenario.pace)
+        self.servers = SharedServers(
+            self.clock,
+            self.scheduler,
+            self.record,
+            name=name,
+            pace=self.scenario.pace,
+            longest_queue=self.scenario.longest_queue,
+        )
         self.workers: list[SimulatedWorker] = []
         self._journals = {plan.box.name: self.servers.keep_journal(plan.box) for plan in self.scenario.boxes}
         self._writing = 0
@@ -274,6 +281,7 @@ class History:
     def _describe(self) -> None:
         record = self.record
         record.transport_time = self.scenario.transport_time
+        record.long_queues = self.scenario.longest_queue == LONG
         record.tactic = self.scenario.tactic
         record.lease_ttl = self.scenario.lease_ttl.total_seconds()
         for plan in self.scenario.boxes:

@@ -119,6 +119,18 @@ def wanted_flag_dropped(patch: Surgery) -> None:
     patch.setattr(MemoryJobQueue, "release", release)
 
 
+@breaks(Promise.PROMPT, only=(), first=600)
+def shared_buckets_let_go(patch: Surgery) -> None:
+    """Found by a benchmark: buckets that a thread shared were let go without a job, and stood still until the next poll."""
+
+    def share(drain: Drain) -> None:
+        shared = list(drain._positions)[len(drain._positions) // 2 :]
+        for bucket in set(shared) - drain.holding.release(shared):
+            del drain._positions[bucket]
+
+    patch.setattr(Drain, "share", share)
+
+
 @breaks(Promise.PROMPT, only=())
 def released_with_rows_left(patch: Surgery) -> None:
     """Every bucket counts as exhausted after its first batch."""
@@ -570,6 +582,7 @@ MUTANTS: tuple[Mutant, ...] = (
     gathered_and_forgotten,
     gathered_and_never_handed_out,
     gathered_for_nobody,
+    shared_buckets_let_go,
     released_with_rows_left,
     cut_session_may_commit,
     cursor_past_unsettled_rows,

@@ -111,19 +111,26 @@ def breaks(
     return make
 
 
-def hunt(mutant: Mutant, patch: pytest.MonkeyPatch, *, seeds: Iterable[int]) -> Collection[Violation]:
+def hunt(mutant: Mutant, *, seeds: Iterable[int]) -> Collection[Violation]:
     """Runs histories with the mutant until one breaks the promise it names; what that one breaks, empty where none does.
+
+    A history that breaks the promise without the mutant as well shows nothing: the hunt goes on.
 
     Raises:
         MutantMisfit: the mutant does not fit the code, so that what it breaks says nothing.
     """
-    surgery = Surgery(patch)
-    mutant.apply(surgery)
     for seed in seeds:
-        found = broken_promises(seed, only=mutant.only)
+        with pytest.MonkeyPatch.context() as patch:
+            surgery = Surgery(patch)
+            mutant.apply(surgery)
+            found = broken_promises(seed, only=mutant.only)
         unrelated = [str(each) for each in found if each.promise is Promise.SOUND is not mutant.promise]
         if misfits := surgery.misfits or unrelated:
             raise MutantMisfit(f"{mutant.name}, seed {seed}: {misfits[0]}")
-        if mutant.promise in {each.promise for each in found}:
+        if mutant.promise in _names(found) and mutant.promise not in _names(broken_promises(seed, only=mutant.only)):
             return found
     return ()
+
+
+def _names(found: Iterable[Violation]) -> set[Promise]:
+    return {each.promise for each in found}

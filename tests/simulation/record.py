@@ -100,6 +100,8 @@ class Record:
     tactic: str = ""
     transport_time: float = 0.0
     """Longest time in seconds of a call where nothing is wrong."""
+    long_queues: bool = False
+    """Whether a queue may be too long for what a thread hands back."""
     lease_ttl: float = 0.0
     """Seconds."""
     holders: dict[tuple[str, int], tuple[str, float]] = field(default_factory=dict)

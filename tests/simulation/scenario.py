@@ -11,6 +11,7 @@ from typing import assert_never
 from boxengine.domain.bounds import PACE, Pace
 from boxengine.domain.box import Backoff, Box, BoxType, CircuitPolicy, Retention, Storage, StrictOrder, Subscription
 from boxengine.domain.retry import ExponentialBackoff, LatestAvailable, NoDelay, RetryStrategy
+from boxengine.engine.delivering.sizing import WORTH_SHARING
 
 AT_CALLS = {
     "crash": (0.002, 0.02),
@@ -69,6 +70,16 @@ WITH_BOUNDS = 0.4
 """Share of the histories in which looks and claims begin behind what is done."""
 WITHOUT_LEASES = 0.4
 """Share of the histories in which buckets are begun without leases as often as may be."""
+SHARED_FROM = 1
+"""Rows of a batch after which threads share their buckets, in histories in which they do."""
+SHARING_THREADS = 3
+"""Threads of a worker in such a history, so that mostly one is idle."""
+WITH_SHARING = 0.25
+"""Share of the histories in which threads share their buckets."""
+LONG = 0
+"""A queue with more jobs is long, in histories in which it may be."""
+WITH_LONG_QUEUES = 0.2
+"""Share of the histories in which a queue may be long."""
 CANCELLED = "call cancelled"
 """What comes of a slow coroutine: at the cutoff, or after its timeout."""
 FROM_OUTSIDE = {
@@ -128,6 +139,10 @@ class Scenario:
     without_leases: bool = False
     """Whether buckets are begun without leases in tables too, however long the last batch took, and by workers that are young
     where nothing kills them."""
+    share_from: int = WORTH_SHARING
+    """Rows of a batch after which threads share their buckets. No batch of a history has as many as in production."""
+    longest_queue: int = 100
+    """A queue with more jobs is long."""
 
 
 def draw(random: Random, *, only: Collection[str] | None = None) -> Scenario:
@@ -160,7 +175,8 @@ def draw(random: Random, *, only: Collection[str] | None = None) -> Scenario:
     if AWAY in drawn.faults:
         drawn = replace(drawn, boxes=tuple(map(_soon_open, boxes)))
     drawn = replace(drawn, session_idle=drawn.session_idle + timedelta(seconds=_to_the_end(drawn)))
-    return replace(drawn, pace=_pace(drawn), without_leases=_without_leases(drawn))
+    drawn = replace(drawn, pace=_pace(drawn), without_leases=_without_leases(drawn))
+    return _shared(drawn)
 
 
 def _soon_open(plan: BoxPlan) -> BoxPlan:
@@ -174,6 +190,15 @@ def _soon_open(plan: BoxPlan) -> BoxPlan:
 def _without_leases(scenario: Scenario) -> bool:
     # Drawn from what has been drawn, as the pace is.
     return Random(f"{scenario.chaos} {scenario.cutoff} leases").random() < WITHOUT_LEASES
+
+
+def _shared(scenario: Scenario) -> Scenario:
+    """The scenario, perhaps with threads that share their buckets, and perhaps with long queues."""
+    # Drawn from what has been drawn, as the pace is.
+    apart = Random(f"{scenario.chaos} {scenario.cutoff} share")
+    if apart.random() < WITH_SHARING:
+        scenario = replace(scenario, share_from=SHARED_FROM, threads=SHARING_THREADS)
+    return replace(scenario, longest_queue=LONG) if apart.random() < WITH_LONG_QUEUES else scenario
 
 
 def _pace(scenario: Scenario) -> Pace:

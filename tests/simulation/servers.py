@@ -31,11 +31,15 @@ class SharedServers:
         *,
         name: Callable[[int], ItemId] = int,
         pace: Pace = PACE,
+        longest_queue: int = 100,
     ) -> None:
-        """``name``: the id of a box's first row, of its second, and so on."""
+        """Args:
+        name: the id of a box's first row, of its second, and so on.
+        longest_queue: one with more jobs is long.
+        """
         self.clock = clock
         self.store = MemoryLogStore(clock, name=name, pace=pace)
-        self.queue = MemoryJobQueue(clock=clock)
+        self.queue = MemoryJobQueue(clock=clock, longest=longest_queue)
         self.queue._changed = cast("Any", SimulatedCondition(scheduler))
         self.leases = MemoryLeases(clock=clock)
         self.pauses = MemoryPauses()

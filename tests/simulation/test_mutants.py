@@ -25,10 +25,8 @@ ALL = (*MUTANTS, *LOG_MUTANTS, *SUBSCRIPTION_MUTANTS, *ASYNC_MUTANTS, *BOUNDS_MU
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
-def test_a_deliberate_bug_breaks_the_promise_it_names(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert hunt(mutant, monkeypatch, seeds=(*range(mutant.first, mutant.first + SEEDS), *range(mutant.first))), (
-        mutant.bug
-    )
+def test_a_deliberate_bug_breaks_the_promise_it_names(mutant: Mutant) -> None:
+    assert hunt(mutant, seeds=(*range(mutant.first, mutant.first + SEEDS), *range(mutant.first))), mutant.bug
 
 
 def test_every_mutant_tells_its_bug() -> None:
@@ -43,35 +41,35 @@ def test_every_promise_but_soundness_has_a_mutant_that_breaks_it() -> None:
 # ── a mutant that does not fit the code is an error, whatever it breaks ──────────────────────────────
 
 
-def test_a_mutant_of_an_attribute_that_is_gone_is_a_misfit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mutant_of_an_attribute_that_is_gone_is_a_misfit() -> None:
     @breaks(Promise.ENDS)
     def outdated(surgery: Surgery) -> None:
         surgery.setattr(Sending, "_send_everything", lambda _self: None)
 
     with pytest.raises(MutantMisfit, match="_send_everything does not exist"):
-        hunt(outdated, monkeypatch, seeds=range(1))
+        hunt(outdated, seeds=range(1))
 
 
-def test_a_mutant_of_a_method_whose_arguments_changed_is_a_misfit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mutant_of_a_method_whose_arguments_changed_is_a_misfit() -> None:
     @breaks(Promise.ENDS)
     def outdated(surgery: Surgery) -> None:
         surgery.setattr(Sending, "send", lambda self: self._ordering.blocked.clear())
 
     with pytest.raises(MutantMisfit, match="arguments of Sending"):
-        hunt(outdated, monkeypatch, seeds=range(1))
+        hunt(outdated, seeds=range(1))
 
 
 @pytest.mark.parametrize("promise", [Promise.ENDS, Promise.SOUND])
-def test_a_mutant_that_calls_what_is_gone_is_a_misfit(promise: Promise, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mutant_that_calls_what_is_gone_is_a_misfit(promise: Promise) -> None:
     @breaks(promise)
     def outdated(surgery: Surgery) -> None:
         surgery.setattr(Recording, "commit", lambda self, claim, _settlement: self.commit_all(claim, Settlement()))
 
     with pytest.raises(MutantMisfit, match="commit_all"):
-        hunt(outdated, monkeypatch, seeds=range(50))
+        hunt(outdated, seeds=range(50))
 
 
-def test_a_mutant_that_makes_the_engine_raise_is_a_misfit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mutant_that_makes_the_engine_raise_is_a_misfit() -> None:
     """Unless that is the promise it names."""
 
     @breaks(Promise.ENDS)
@@ -79,10 +77,10 @@ def test_a_mutant_that_makes_the_engine_raise_is_a_misfit(monkeypatch: pytest.Mo
         surgery.setattr(Deadline, "passed", lambda _self, *, begun: int(f"soon {begun}"))
 
     with pytest.raises(MutantMisfit, match="soon"):
-        hunt(unrelated, monkeypatch, seeds=range(50))
+        hunt(unrelated, seeds=range(50))
 
 
-def test_a_bug_that_breaks_another_promise_is_not_taken_for_the_one_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_that_breaks_another_promise_is_not_taken_for_the_one_named() -> None:
     misnamed = replace(backoff_ignored, promise=Promise.EFFECTS)
-    assert not hunt(misnamed, monkeypatch, seeds=range(50))
-    assert hunt(backoff_ignored, monkeypatch, seeds=range(50))
+    assert not hunt(misnamed, seeds=range(50))
+    assert hunt(backoff_ignored, seeds=range(50))

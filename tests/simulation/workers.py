@@ -6,7 +6,7 @@ import math
 import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, cast
@@ -151,7 +151,10 @@ class SimulatedWorker:
         leases = coordination(self._servers.leases)
         self.pauses = PauseWatch(coordination(self._servers.pauses), boxes, clock=clock, resumed=self._schedule.wake)
         self.pauses._lock = cast("Any", SimulatedLock(scheduler))
-        tactic = TACTICS[scenario.tactic](PACE)
+        longest = scenario.longest_queue
+        tactic = TACTICS[scenario.tactic](
+            replace(PACE, min_queue_size=min(longest, PACE.min_queue_size), max_queue_size=longest)
+        )
         checks = Checks(
             self._schedule,
             store=self._store,
@@ -196,6 +199,7 @@ class SimulatedWorker:
                 turn=scenario.turn,
                 threads=scenario.threads,
                 rows=scenario.rows,
+                share_from=scenario.share_from,
             ),
         )
         self._processor._taking._idle._changed = cast("Any", SimulatedCondition(scheduler))

@@ -23,7 +23,7 @@ from boxengine.engine.delivering.follow_up import FollowUp
 from boxengine.engine.delivering.gone import GoneRows
 from boxengine.engine.delivering.holding import Holding
 from boxengine.engine.delivering.keeper import LeaseKeeper
-from boxengine.engine.delivering.sizing import ROWS, Sizing, is_backlog, worth_sharing
+from boxengine.engine.delivering.sizing import ROWS, WORTH_SHARING, Sizing, is_backlog
 from boxengine.engine.delivering.taking import Taking
 from boxengine.engine.delivering.work import Work
 from boxengine.engine.polling.pauses import PauseWatch
@@ -48,6 +48,8 @@ class ProcessLimits:
     threads: int = 4
     rows: int = ROWS
     """Of a batch that is not large."""
+    share_from: int = WORTH_SHARING
+    """Rows of a batch after which its thread gives half of its buckets to idle ones: they seem to have many more."""
 
 
 class Processor:
@@ -186,7 +188,8 @@ class Processor:
             elif drain.buckets and self._taking.gathering.waits(drain.box):
                 # One hold of all of them takes less than one of these first and then one of those.
                 self._taking.gathering.put_back(drain.box, drain.pass_on())
-            if len(drain.buckets) > 1 and worth_sharing(report) and self._taking.has_idle_threads(drain.box):
+            many = report.claimed >= self._limits.share_from
+            if many and len(drain.buckets) > 1 and self._taking.has_idle_threads(drain.box):
                 drain.share()
         return Ending.PROCESSED if drain.claimed else Ending.SKIPPED
 
