@@ -43,7 +43,7 @@ from tests.servers.pymysql_contexts import share_the_default_one
 from tests.servers.session import ServerSession
 from tests.servers.sources import sources
 from tests.servers.valkey import ValkeyFromWheel
-from tests.slow import slow_ones
+from tests.slow import outdated_lines, slow_ones
 
 _SESSION = pytest.StashKey[ServerSession]()
 _DESK = pytest.StashKey[Desk]()
@@ -104,7 +104,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out slow tests, or all others. Refuse to run a group's tests side by side: see ``_check_groups``."""
     only_slow = config.getoption("--only-slow")
     if only_slow or not config.stash[_PICKED]:
-        slow = slow_ones([item.nodeid for item in items], all_tests=not config.stash[_PICKED])
+        ids = [item.nodeid for item in items]
+        if not config.stash[_PICKED] and (outdated := outdated_lines(ids)):
+            # Of an error that is raised here, pytest-xdist does not tell the reason.
+            problem = f"tests/slow.py: {outdated[0]} names no test"
+            config.hook.pytest_collectreport(report=pytest.CollectReport("tests/slow.py", "failed", problem, []))
+        slow = slow_ones(ids)
         config.hook.pytest_deselected(items=[item for item in items if (item.nodeid in slow) != only_slow])
         items[:] = [item for item in items if (item.nodeid in slow) == only_slow]
     if getattr(config.option, "loadgroup", False):

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-import pytest
-
 BROKEN_ON_PURPOSE = """
 simulation/test_mutants.py::test_a_deliberate_bug_breaks_the_promise_it_names
 """
@@ -77,6 +75,22 @@ web/browser/test_on_call.py::test_redis_is_lost
 """
 """``boxengine demo --broken`` and its remedy in the console. A receiver that is down and a poison item always run."""
 
+RARE_CONNECTIONS = """
+web/browser/test_console.py::test_a_stream_that_is_silent_for_long_goes_on
+web/browser/test_console.py::test_a_tab_comes_back_after_a_proxy_that_refused_its_stream
+web/browser/test_console.py::test_a_tab_whose_connection_has_broken_without_a_word_connects_again
+web/browser/test_long_jobs.py::test_the_page_of_a_job_goes_on_renewing_itself_after_a_proxy_has_refused_to
+web/browser/test_long_jobs.py::test_the_page_of_a_job_leads_to_the_login_when_the_session_has_ended_and_says_when_the_job_is_gone
+web/browser/test_long_jobs.py::test_what_somebody_reads_on_the_page_of_a_job_stays_where_it_is_while_the_rest_is_renewed
+integration/engine/test_unavailable.py::test_those_of_a_log_do_so_too
+integration/test_servers.py::test_a_killed_kafka_comes_back_with_what_it_acknowledged
+integration/transports/test_kafka.py::test_a_broker_that_freezes_leaves_the_batch_pending_and_a_later_one_goes_through[tx]
+integration/transports/test_kafka_refusals.py::test_an_unknown_topic_fails_its_own_items_and_says_so[tx]
+integration/transports/test_kafka_refusals.py::test_items_of_a_topic_that_does_not_exist_yet_wait_for_it[tx]
+"""
+"""Proxies, brokers and receivers that answer late or not at all. A page that learns of a lost database and of an ended session,
+a receiver that is away from a table, and a producer without transactions always run."""
+
 DJANGO = """
 integration/django/test_databases.py::test_a_box_stands_only_in_the_databases_that_the_routers_allow
 integration/django/test_databases.py::test_a_refused_option_is_told_by_djangos_checks_unless_the_worker_has_a_url_of_its_own
@@ -106,6 +120,7 @@ integration/django/test_tasks.py::test_without_use_tz_a_task_and_those_who_read_
 
 FURTHER_COMMANDS = """
 cli/test_demo.py::test_a_signal_to_the_whole_group_stops_the_worker_before_its_servers[15]
+cli/test_items.py::test_thousands_of_failed_items_are_delivered_after_a_retry_while_a_worker_runs
 cli/test_items.py::test_under_strict_order_by_key_the_followers_of_a_parked_key_go_on_in_order[delete]
 cli/test_items.py::test_under_strict_order_by_key_the_followers_of_a_parked_key_go_on_in_order[discard]
 cli/test_items.py::test_what_the_encoding_of_the_terminal_lacks_is_shown_as_escapes
@@ -116,9 +131,13 @@ cli/test_jobs.py::test_ids_that_are_left_alone_are_named_with_the_reason
 cli/test_odd_callables.py::test_a_transport_of_which_each_thread_has_its_own
 cli/test_processes.py::test_a_process_that_dies_at_every_start_is_started_again_after_growing_pauses
 cli/test_processes.py::test_a_process_that_ends_after_old_temporary_files_were_deleted_is_replaced
+cli/test_signals.py::test_a_second_signal_ends_all_processes_at_once[the process]
+cli/test_signals.py::test_a_signal_to_the_whole_group_stops_as_gracefully_as_one_to_the_parent[2]
+cli/test_standard_error.py::test_a_full_pipe_on_standard_error_stops_neither_delivery_nor_sigterm[two processes]
 cli/test_start.py::test_a_library_that_hangs_when_python_ends_holds_the_process_up_for_seconds_only
 cli/test_start.py::test_a_program_that_a_transport_starts_reads_an_empty_input
 integration/telemetry/test_metrics_of_a_consumer.py::test_the_lag_is_what_a_consumer_that_cannot_store_has_before_it
+proofs/order/test_on_call.py::test_failed_items_are_sent_again_and_another_reason_is_told[refused]
 integration/telemetry/test_readiness_of_consumers.py::test_consumers_are_not_ready_while_no_broker_answers[2-whose1]
 """
 """Commands as processes, in situations that are rare: nothing runs in place of these. ``--help``, each command and each signal
@@ -135,29 +154,22 @@ security
 workers (``parity``, ``chaos``) and of the commands, MariaDB's half always runs too."""
 
 
-def slow_ones(ids: Sequence[str], *, all_tests: bool) -> set[str]:
-    """Those of ``ids`` that run only if asked for; an id begins with the path below the folder of the project.
-
-    Args:
-        all_tests: whether ``ids`` are all that there are. If so, each line of this file must name one of them.
-
-    Raises:
-        pytest.UsageError: a line names no test.
-    """
-    slow: set[str] = set()
-    for line in _lines(*_GROUPS):
-        named = {each for each in ids if _stands_for(line, each)}
-        if all_tests and not named:
-            raise pytest.UsageError(f"tests/slow.py: {line} names no test")
-        slow |= named
+def slow_ones(ids: Sequence[str]) -> set[str]:
+    """Those of ``ids`` that run only if asked for; an id begins with the path below the folder of the project."""
+    slow = {each for line in _lines(*_GROUPS) for each in ids if _stands_for(line, each)}
     known = set(ids)
     for line in _lines(AGAIN_ON_MARIADB):
         slow |= {each for each in ids if _stands_for(line, each) and _on_postgresql(each) & known}
     return slow
 
 
+def outdated_lines(ids: Sequence[str]) -> list[str]:
+    """The lines of this file that name none of ``ids``, the ids of all tests."""
+    return [line for line in _lines(*_GROUPS) if not any(_stands_for(line, each) for each in ids)]
+
+
 def _lines(*groups: str) -> list[str]:
-    return [f"tests/{line}" for group in groups for line in group.split()]
+    return [f"tests/{line}" for group in groups for line in group.strip().split("\n")]
 
 
 def _stands_for(line: str, test: str) -> bool:
@@ -184,6 +196,7 @@ _GROUPS = (
     GUIDES,
     FURTHER_SIZES_OF_A_SCREEN,
     DRILLS,
+    RARE_CONNECTIONS,
     DJANGO,
     FURTHER_COMMANDS,
 )
