@@ -64,7 +64,7 @@ def bucket_lock_absent(patch: Surgery) -> None:
     patch.setattr(MemoryClaim, "__init__", unlocked)
 
 
-@breaks(Promise.PROMPT, only=(), first=20_567)
+@breaks(Promise.PROMPT, only=(), first=6_941)
 def done_without_a_word(patch: Surgery) -> None:
     """Who has worked without leases does not tell those that the database refused meanwhile."""
     patch.setattr(MemoryJobQueue, "finish", lambda *_: None)
@@ -119,7 +119,7 @@ def wanted_flag_dropped(patch: Surgery) -> None:
     patch.setattr(MemoryJobQueue, "release", release)
 
 
-@breaks(Promise.PROMPT, only=(), first=600)
+@breaks(Promise.PROMPT, only=(), first=2_000)
 def shared_buckets_let_go(patch: Surgery) -> None:
     """Found by a benchmark: buckets that a thread shared were let go without a job, and stood still until the next poll."""
 
@@ -505,13 +505,13 @@ def failed_polls_never_come_back(patch: Surgery) -> None:
     patch.setattr(Schedule, "done", lose)
 
 
-@breaks(Promise.PROMPT, only=(), first=5_524)
+@breaks(Promise.PROMPT, only=(), first=9_100)
 def asked_during_a_poll_forgotten(patch: Surgery) -> None:
     """A wake-up that comes while its partition is polled is lost."""
     done = Schedule.done
 
     def forget(self: Any, task: Any, **options: float) -> None:
-        self._taken[task] = NEVER
+        self._taken[task.key] = NEVER
         done(self, task, **options)
 
     patch.setattr(Schedule, "done", forget)
