@@ -6,7 +6,6 @@ sentence that tells where; an empty list means that the history is sound.
 
 from __future__ import annotations
 
-from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import permutations
@@ -173,15 +172,10 @@ def _prompt(record: Record) -> Iterator[str]:
         return
     if record.long_queues:
         return  # what the queue does not take waits for a poll
-    steps = [send.step for send in record.sends]
     for box in record.boxes:
         for life in lives(record, box).values():
-            if life.delivery is None:
-                continue
-            took = life.delivery.at - life.changes[0].at
-            meanwhile = bisect(steps, life.delivery.step) - bisect(steps, life.changes[0].step)
-            # Where few threads have many items, it waits for those that are sent before it.
-            if took > PROMPT[record.tactic] + meanwhile * record.transport_time:
+            took = life.delivery.at - life.changes[0].at if life.delivery is not None else 0.0
+            if took > PROMPT[record.tactic]:
                 yield f"item {life.id} of {box} took {took:.1f} s, and nothing stood in its way"
 
 

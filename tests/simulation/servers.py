@@ -31,7 +31,7 @@ class SharedServers:
         *,
         name: Callable[[int], ItemId] = int,
         pace: Pace = PACE,
-        longest_queue: int = 100,
+        longest_queue: int,
     ) -> None:
         """Args:
         name: the id of a box's first row, of its second, and so on.

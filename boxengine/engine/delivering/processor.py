@@ -23,7 +23,7 @@ from boxengine.engine.delivering.follow_up import FollowUp
 from boxengine.engine.delivering.gone import GoneRows
 from boxengine.engine.delivering.holding import Holding
 from boxengine.engine.delivering.keeper import LeaseKeeper
-from boxengine.engine.delivering.sizing import ROWS, WORTH_SHARING, Sizing, is_backlog
+from boxengine.engine.delivering.sizing import ROWS, WORTH_SHARING, Sizing, is_backlog, worth_sharing
 from boxengine.engine.delivering.taking import Taking
 from boxengine.engine.delivering.work import Work
 from boxengine.engine.polling.pauses import PauseWatch
@@ -188,7 +188,7 @@ class Processor:
             elif drain.buckets and self._taking.gathering.waits(drain.box):
                 # One hold of all of them takes less than one of these first and then one of those.
                 self._taking.gathering.put_back(drain.box, drain.pass_on())
-            many = report.claimed >= self._limits.share_from
+            many = worth_sharing(report, self._limits.share_from)
             if many and len(drain.buckets) > 1 and self._taking.has_idle_threads(drain.box):
                 drain.share()
         return Ending.PROCESSED if drain.claimed else Ending.SKIPPED

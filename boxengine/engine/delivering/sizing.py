@@ -88,9 +88,9 @@ def times_large(box: Box) -> int:
     return LARGE if marks else LARGE_UNMARKED
 
 
-def worth_sharing(report: Report) -> bool:
+def worth_sharing(report: Report, rows: int = WORTH_SHARING) -> bool:
     """Whether the buckets seem to have more than one thread should keep to itself."""
-    return report.claimed >= WORTH_SHARING
+    return report.claimed >= rows
 
 
 def is_backlog(report: Report) -> bool:
