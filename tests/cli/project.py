@@ -22,6 +22,7 @@ from sqlalchemy import Engine, create_engine, text
 from boxengine import BatchAttributes
 from boxengine.app.boxes import Boxes, load
 from boxengine.cli import main
+from tests import prepared
 
 TRANSPORTS = '''
 import json, os, threading
@@ -112,15 +113,8 @@ outbox_items:
 
     def run(self, *arguments: str, stdin: bytes = b"", expect: int = 0) -> str:
         """Runs a command, checks its exit code, and returns its standard output; standard error is in ``errors``."""
-        done = subprocess.run(
-            [sys.executable, "-m", "boxengine", *arguments],
-            cwd=self.folder,
-            input=stdin,
-            capture_output=True,
-            timeout=60,
-            check=False,
-            env={**os.environ, "COLUMNS": "200"},
-        )
+        command, env = ["-m", "boxengine", *arguments], {**os.environ, "COLUMNS": "200"}
+        done = prepared.run(command, cwd=self.folder, env=env, stdin=stdin)
         self.errors = done.stderr.decode()
         assert done.returncode == expect, f"exit {done.returncode}: {self.errors}{done.stdout.decode()}"
         return done.stdout.decode()

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
+from tests import prepared
+
 SETTINGS = """
     import os
 
@@ -177,17 +179,10 @@ class DjangoProject:
 
     def manage(self, *arguments: str, expect: int = 0) -> str:
         """Runs a command; returns what it printed on both outputs."""
-        done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=self.folder,
-            env=self._environ,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert done.returncode == expect, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        done = prepared.run(["manage.py", *arguments], cwd=self.folder, env=self._environ)
+        said = (done.stdout + done.stderr).decode()
+        assert done.returncode == expect, said
+        return said
 
     def set_up(self) -> None:
         """Makes migrations and runs them, in one process, because each process costs a second."""
