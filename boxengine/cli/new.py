@@ -94,7 +94,7 @@ def item(
 
     Examples: boxengine new item Order; boxengine new item PaymentInboxItem --file shop/items.py
     """
-    from boxengine.settings.names import default_table, underscore  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.domain.names import default_table, underscore  # noqa: PLC0415 - see Globals.boxes
 
     class_name = _class_name(name)
     if not class_name.endswith(("OutboxItem", "InboxItem")):
@@ -152,7 +152,7 @@ def contract(
 
 
 def _write(template: str, yaml: str, values: dict[str, str], file: Path | None) -> None:
-    from boxengine.settings.names import underscore  # noqa: PLC0415 - see Globals.boxes
+    from boxengine.domain.names import underscore  # noqa: PLC0415 - see Globals.boxes
 
     path = file or Path(f"{underscore(values['name'])}.py")
     if path.is_absolute() or path.suffix != ".py" or not all(map(_is_name, path.with_suffix("").parts)):

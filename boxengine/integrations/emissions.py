@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any
 
+from boxengine.domain.names import underscore
 from boxengine.engine.answers import discard, never_runs, unfinished
 from boxengine.errors import InvalidItem
-from boxengine.settings.names import underscore
 
 ACTIONS = {"insert": "created", "update": "updated", "delete": "deleted"}
 """The actions that can emit, each with its word in an event's name."""

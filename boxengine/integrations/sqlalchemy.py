@@ -25,9 +25,9 @@ from boxengine.adapters.sql.sessions.callers_connection import bind_arguments, c
 from boxengine.app.boxes import Boxes, default
 from boxengine.app.boxes.creating import Model
 from boxengine.domain.box import BoxType
+from boxengine.domain.names import box_name
 from boxengine.errors import InvalidItem
 from boxengine.integrations.emissions import ACTIONS, Change, Emission, Maker, Source, asked
-from boxengine.settings.names import box_name
 
 __all__ = ["Change", "emit", "emits"]
 

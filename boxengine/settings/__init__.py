@@ -6,12 +6,12 @@ worker needs. In the order of the work:
 
 1. ``files`` (which files, their form), ``merge`` (one tree, environment variables, where each value came from: ``origin``),
    ``job_environment`` (variables of other services' names). ``loading`` puts it all together.
-2. ``schema`` with ``boxes`` and ``jobs`` (every key), ``values`` and ``durations`` (what one may be), ``names`` (of boxes and
-   tables, and dotted paths), ``diagnosis`` (Pydantic's errors in the words of the file).
+2. ``schema`` with ``boxes`` and ``jobs`` (every key), ``values`` and ``durations`` (what one may be), ``diagnosis``
+   (Pydantic's errors in the words of the file).
 3. ``rules`` (contradictions), with ``job_rules``, ``source_rules``, ``subscription_rules`` and ``drivers`` (of databases);
    ``doubts`` (what works but is probably not meant).
-4. ``resolution`` (what dotted paths lead to), ``transports`` (with ``transport_names``, ``arguments`` and ``kafka_arguments``),
-   ``call_shapes`` (whether users' code can be called).
+4. ``dotted_paths`` and ``resolution`` (what they lead to), ``transports`` (with ``transport_names``, ``arguments`` and
+   ``kafka_arguments``), ``call_shapes`` (whether users' code can be called).
 
 ``explanation`` and ``descriptions`` are for ``config show`` and ``config schema``, ``contracts`` for ``boxengine new contract``.
 """

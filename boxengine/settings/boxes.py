@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validat
 
 from boxengine.domain import retry
 from boxengine.domain.box import Beginning, CircuitPolicy, Storage, StrictOrder
+from boxengine.domain.names import default_table
 from boxengine.settings.descriptions import describe
-from boxengine.settings.names import default_table
 from boxengine.settings.values.choices import BeginningKind, Order, StorageKind
 from boxengine.settings.values.numbers import Acks, Count, CountOrZero, Factor, Flag, Share
 from boxengine.settings.values.places import DeadLetter, Servers, Topics

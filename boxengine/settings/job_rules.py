@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 
 from boxengine.domain.jobs import Executor
+from boxengine.domain.names import BOX_NAME
 from boxengine.engine.jobs.timing import SHORTEST_LEASE
 from boxengine.errors import InvalidItem
 from boxengine.settings.diagnosis import Finding
 from boxengine.settings.jobs import JobBoxSettings
-from boxengine.settings.names import BOX_NAME
 from boxengine.settings.origin import Path, dotted
 from boxengine.settings.schema import Settings
 

@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo
 from pydantic import Field
 
 from boxengine.domain.jobs import Executor, JobBox
+from boxengine.domain.names import default_table
 from boxengine.domain.schedules import Misfire, Schedule
 from boxengine.settings.boxes import Section
-from boxengine.settings.names import default_table
 from boxengine.settings.values.choices import ExecutorKind, MisfireKind
 from boxengine.settings.values.numbers import Count, CountOrZero, Priority
 from boxengine.settings.values.texts import Text

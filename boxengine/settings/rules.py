@@ -7,11 +7,11 @@ from datetime import timedelta
 
 from boxengine.domain import partitioning, retry
 from boxengine.domain.box import Storage, StrictOrder
+from boxengine.domain.names import BOX_NAME, underscore
 from boxengine.settings import drivers, job_rules, source_rules, subscription_rules
 from boxengine.settings.boxes import BoxSettings
 from boxengine.settings.diagnosis import Finding
 from boxengine.settings.durations import format_iso, format_seconds
-from boxengine.settings.names import BOX_NAME, underscore
 from boxengine.settings.origin import Path, dotted
 from boxengine.settings.schema import DatabaseSettings, RedisSettings, Settings
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from boxengine.settings.names import CannotImport, import_module, load_object, underscore
+from boxengine.domain.names import underscore
+from boxengine.settings.dotted_paths import CannotImport, import_module, load_object
 
 KAFKA = "kafka"
 """The short name whose arguments have defaults in the top level's ``kafka``."""

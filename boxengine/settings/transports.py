@@ -17,8 +17,8 @@ from boxengine.settings.arguments import Misconfigured, examined, parsed
 from boxengine.settings.boxes import RESERVED, TransportSettings
 from boxengine.settings.call_shapes import misfit
 from boxengine.settings.diagnosis import unknown_key
+from boxengine.settings.dotted_paths import CannotImport, import_module
 from boxengine.settings.kafka_arguments import kafka_arguments
-from boxengine.settings.names import CannotImport, import_module
 from boxengine.settings.schema import Settings
 from boxengine.settings.transport_names import KAFKA, CannotFind, find, short_name
 from boxengine.settings.values.numbers import Amount, CountOrZero, Flag

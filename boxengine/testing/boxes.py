@@ -16,11 +16,11 @@ from boxengine.app.boxes import Boxes
 from boxengine.app.boxes.creating import Model
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
+from boxengine.domain.names import box_name
 from boxengine.engine.delivering.pipeline import Pipeline, TransportSpec
 from boxengine.engine.observation import NullTracer
 from boxengine.ports import Store
 from boxengine.settings import Resolved
-from boxengine.settings.names import box_name
 from boxengine.testing.clock import move, present
 from boxengine.testing.draining import (
     MOST_ROUNDS,

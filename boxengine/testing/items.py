@@ -10,9 +10,9 @@ from uuid import UUID
 
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.item import Item, Status
+from boxengine.domain.names import box_name, default_table
 from boxengine.domain.partitioning import number
 from boxengine.errors import InvalidItem
-from boxengine.settings.names import box_name, default_table
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 """The default creation and dispatch time of a made item; fixed, so that tests do not depend on the date."""

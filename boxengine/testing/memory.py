@@ -26,13 +26,13 @@ from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.json_values import json_refusal
+from boxengine.domain.names import box_name
 from boxengine.domain.new_values import TEXTS, check_single_values, check_values, not_json
 from boxengine.engine.create import Creator
 from boxengine.engine.observation import NullTracer
 from boxengine.errors import BoxError, InvalidItem
 from boxengine.ports import Attributes, Inserted, Store
 from boxengine.settings import Resolved
-from boxengine.settings.names import box_name
 from boxengine.testing.boxes import TestedBoxes
 from boxengine.testing.clock import PresentClock
 from boxengine.testing.sessions import CreatingSession, demand_plain, flush, is_asynchronous

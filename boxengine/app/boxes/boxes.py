@@ -11,13 +11,13 @@ from weakref import finalize
 from boxengine.adapters.system import SystemClock
 from boxengine.app.boxes.creating import Creating, Model
 from boxengine.domain.box import Box, BoxType
+from boxengine.domain.names import box_name
 from boxengine.engine.delivering.pipeline import Pipeline
 from boxengine.engine.jobs.bells import Bells
 from boxengine.engine.observation import NullObserver
 from boxengine.errors import InvalidItem, UnknownBox
 from boxengine.ports import Signal
 from boxengine.settings import Resolved
-from boxengine.settings.names import box_name
 
 if TYPE_CHECKING:
     from sqlalchemy import Table

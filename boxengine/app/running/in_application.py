@@ -16,11 +16,11 @@ from boxengine.app.boxes import Boxes, default, load_for_worker
 from boxengine.app.checking.shared_tables import refuse_shared_tables
 from boxengine.app.running.watchers import watchers
 from boxengine.app.servers.connected import Servers, connect
+from boxengine.domain.names import box_name
 from boxengine.engine.running.health import Health, HealthVerdict
 from boxengine.engine.running.worker import Worker
 from boxengine.errors import BoxError
 from boxengine.settings import notices
-from boxengine.settings.names import box_name
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -11,7 +11,6 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
-from sqlalchemy import URL
 
 _DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}
 _OF_LIBPQ = (
@@ -73,6 +72,8 @@ def url_of(vendor: str, given: Mapping[str, Any]) -> str:
         ImproperlyConfigured: an option cannot be carried over.
     """
     options = given.get("OPTIONS") or {}
+    from sqlalchemy import URL  # noqa: PLC0415 - slow, and every `manage.py` imports this module
+
     query = _of_postgres(options) if vendor == "postgresql" else _of_mysql(options)
     if vendor == "postgresql" and given.get("NAME") is None:
         query.pop("service", None)

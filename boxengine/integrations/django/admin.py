@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from django.contrib import admin, messages
 from django.core.paginator import Paginator
@@ -16,11 +16,9 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.functional import cached_property
 
-from boxengine.app.servers.connected import connect
-from boxengine.engine.item_actions import Action, ItemActions
+from boxengine.domain.names import box_name
 from boxengine.integrations.django import configuration
 from boxengine.ports import ItemFilter
-from boxengine.settings.names import box_name
 
 MOST = 10_000
 """Items that one list or action may have. A box has millions of rows, and each page would count them all."""
@@ -109,20 +107,23 @@ class BoxItemAdmin(admin.ModelAdmin):
     @admin.action(description="Retry: deliver these items again as soon as possible", permissions=["change"])
     def retry(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Failed, discarded and waiting items become due; retry strategies apply."""
-        self._act(Action.RETRY, request, queryset)
+        self._act("retry", request, queryset)
 
     @admin.action(description="Discard: never deliver these items", permissions=["change"])
     def discard(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Pending and failed items become discarded."""
-        self._act(Action.DISCARD, request, queryset)
+        self._act("discard", request, queryset)
 
-    def _act(self, action: Action, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+    def _act(self, action: Literal["retry", "discard"], request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        from boxengine.app.servers.connected import connect  # noqa: PLC0415 - slow, and every `manage.py` imports this module
+        from boxengine.engine.item_actions import Action, ItemActions  # noqa: PLC0415
+
         ids = tuple(queryset.values_list("pk", flat=True)[: MOST + 1])
         if not ids:  # a filter without ids would mean all failed items
             self.message_user(request, "none of these items is on the list any more", messages.WARNING)
             return
         if len(ids) > MOST:  # more than the list has shown
-            what_to_do = f"Filter the list, or use boxengine items {action.value}"
+            what_to_do = f"Filter the list, or use boxengine items {action}"
             self.message_user(request, f"more than {MOST:,} items: none was changed. {what_to_do}", messages.ERROR)
             return
         # Where rows are written: the list may come from a replica.
@@ -131,7 +132,7 @@ class BoxItemAdmin(admin.ModelAdmin):
         try:
             which = ItemFilter(ids=ids)
             box = boxes.box(box_name(self.model._meta.concrete_model))
-            tally = ItemActions(servers.items, servers.memory).run(box, action, which)
+            tally = ItemActions(servers.items, servers.memory).run(box, Action(action), which)
         finally:
             servers.close()
         level = messages.WARNING if tally.left else messages.SUCCESS

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from typing import Any
+
 from django.apps import AppConfig
+
+_COMMANDS = {"manage.py", "django-admin"}
+"""Programs of which most runs create no item, and for which people wait: they import what writes items when it is needed."""
 
 
 class BoxengineConfig(AppConfig):
@@ -18,8 +25,16 @@ class BoxengineConfig(AppConfig):
         from django.db.models.signals import post_migrate  # noqa: PLC0415
 
         from boxengine.integrations.django.checks import check_configuration, check_emissions  # noqa: PLC0415
-        from boxengine.integrations.django.completing import after_migrate  # noqa: PLC0415
 
         register(check_configuration, Tags.compatibility)
         register(check_emissions, Tags.models)
-        post_migrate.connect(after_migrate, sender=self)
+        post_migrate.connect(_after_migrate, sender=self)
+        if not _COMMANDS & {Path(program).name for program in sys.argv[:1]}:
+            # Not at the first request, and once for all processes that a server forks.
+            import boxengine.integrations.django.rows  # noqa: F401, PLC0415
+
+
+def _after_migrate(**signal: Any) -> None:
+    from boxengine.integrations.django.completing import after_migrate  # noqa: PLC0415 - it imports SQLAlchemy
+
+    after_migrate(**signal)

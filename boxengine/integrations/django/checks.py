@@ -12,11 +12,11 @@ from django.core.checks import Warning as CheckWarning
 from django.core.exceptions import ImproperlyConfigured
 from django.db import router
 
+from boxengine.domain.names import box_name
 from boxengine.errors import ConfigurationError
 from boxengine.integrations.django import configuration
 from boxengine.integrations.django.emitting import emissions_of
 from boxengine.integrations.django.models import OutboxItem
-from boxengine.settings.names import box_name
 
 _SECTIONS = ("outbox_items", "inbox_items")
 

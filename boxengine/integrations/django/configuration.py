@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import date
 from functools import cache
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from django.apps import apps
@@ -20,12 +20,13 @@ from django.db import router
 from django.utils.functional import Promise
 
 from boxengine.adapters.temporary import spared
-from boxengine.app.boxes import Boxes
 from boxengine.domain.box import Box, BoxType, Storage
+from boxengine.domain.names import box_name
 from boxengine.integrations.django.addresses import database_url
 from boxengine.integrations.django.models import InboxItem, OutboxItem, TaskItem
-from boxengine.settings import load_for_creating
-from boxengine.settings.names import box_name
+
+if TYPE_CHECKING:
+    from boxengine.app.boxes import Boxes
 
 DATABASE = "BOXENGINE_DJANGO_DATABASE_URL"
 """The environment variable that passes the database's URL to the worker: a password does not belong in a file."""
@@ -35,7 +36,7 @@ SET_UP = "boxengine.integrations.django.setup"
 AROUND = "boxengine.integrations.django.middleware.FreshConnections"
 _QUOTED = re.compile(r""""?([^"]+)"\."([^"]+)"?""")
 """How Django's users name a table in a schema, for which Django has no word: its own quotes complete it."""
-RUN_TASK = "boxengine.integrations.django.tasks.RunTask"
+RUN_TASK = "boxengine.integrations.django.tasks.running.RunTask"
 
 
 def boxes(alias: str | None = None) -> Boxes:
@@ -54,6 +55,9 @@ def boxes(alias: str | None = None) -> Boxes:
 
 @cache
 def _boxes(alias: str, environment_of_alias: frozenset[tuple[str, str]]) -> Boxes:
+    from boxengine.app.boxes import Boxes  # noqa: PLC0415 - slow, and every `manage.py` imports this module
+    from boxengine.settings import load_for_creating  # noqa: PLC0415
+
     environ = {**os.environ, **dict(environment_of_alias)}
     with configuration_file(alias) as path:
         boxes = Boxes(load_for_creating([path], env=None, environ=environ, cwd=Path.cwd()))

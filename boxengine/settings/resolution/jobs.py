@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from boxengine.domain.contracts import Contract, kinds
 from boxengine.domain.jobs import Executor
+from boxengine.domain.names import box_name
 from boxengine.engine.answers import ASYNC, never_runs
 from boxengine.engine.jobs.batch_handler import BatchHandler
 from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.errors import InvalidItem, described
 from boxengine.settings.call_shapes import misfit
 from boxengine.settings.jobs import JobBoxSettings
-from boxengine.settings.names import box_name
 from boxengine.settings.origin import Path
 from boxengine.settings.resolution.models import has_numbers
 from boxengine.settings.resolution.named import Named

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 from boxengine.domain.box import BoxType, Storage
 from boxengine.domain.codec import Codec
+from boxengine.domain.names import box_name
 from boxengine.settings.boxes import BoxSettings
 from boxengine.settings.call_shapes import misfit
-from boxengine.settings.names import box_name
 from boxengine.settings.origin import Path
 from boxengine.settings.resolution.named import Named
 

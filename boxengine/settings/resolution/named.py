@@ -9,7 +9,7 @@ from boxengine.engine.answers import ASYNC, how_it_would_run, never_runs
 from boxengine.errors import described
 from boxengine.settings.call_shapes import misfit
 from boxengine.settings.diagnosis import Finding
-from boxengine.settings.names import CannotImport, import_module, load_object
+from boxengine.settings.dotted_paths import CannotImport, import_module, load_object
 from boxengine.settings.origin import Path
 
 

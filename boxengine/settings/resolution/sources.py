@@ -7,8 +7,8 @@ from typing import Any
 
 from boxengine.domain.message_template import MessageTemplate
 from boxengine.settings.arguments import examined
+from boxengine.settings.dotted_paths import load_object
 from boxengine.settings.kafka_arguments import kafka_source
-from boxengine.settings.names import load_object
 from boxengine.settings.origin import Path
 from boxengine.settings.resolution.named import Named
 from boxengine.settings.schema import Settings

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,36 @@ def test_a_transaction_notifies_unless_it_would_have_to_wait_for_another_and_the
         (notice,) = listening.notifies(timeout=30, stop_after=1)
         assert notice.payload.startswith("order_outbox_item:")
     other.dispose()
+
+
+def _without_servers(folder: Path) -> DjangoProject:
+    return DjangoProject(folder, database="postgresql+psycopg://nobody@127.0.0.1/nothing", redis="redis://127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("command", "unneeded"),
+    [
+        (["shell", "--no-imports", "--command", "from orders.admin import *"], {"sqlalchemy", "redis", "pydantic"}),
+        (["check"], {"sqlalchemy.orm", "redis", "boxengine.adapters.sql"}),
+    ],
+)
+def test_what_creates_no_item_does_not_wait_for_what_writes_one(
+    command: list[str], unneeded: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    told = _without_servers(tmp_path).manage(*command)
+    imported = {line.rpartition("|")[2].strip() for line in told.splitlines()}
+    assert "boxengine.integrations.django.creating" in imported
+    assert unneeded & imported == set()
+
+
+def test_a_server_imports_what_writes_items_before_its_first_request(tmp_path: Path) -> None:
+    _without_servers(tmp_path)
+    asked = "import django, sys; django.setup(); print('boxengine.integrations.django.rows' in sys.modules)"
+    environ = {**os.environ, "DJANGO_SETTINGS_MODULE": "settings", "REDIS_URL": "redis://127.0.0.1"}
+    command = [sys.executable, "-c", asked]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
 
 
 def test_migrate_completes_the_tables_and_a_second_one_finds_nothing_to_do(

@@ -15,6 +15,5 @@ Then ``send_receipt.enqueue(order.pk)`` commits or rolls back with the rest of t
 """
 
 from boxengine.integrations.django.tasks.backend import TaskBackend
-from boxengine.integrations.django.tasks.running import RunTask
 
-__all__ = ["RunTask", "TaskBackend"]
+__all__ = ["TaskBackend"]

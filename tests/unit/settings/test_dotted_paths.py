@@ -4,41 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from boxengine.settings import names
-
-
-@pytest.mark.parametrize(
-    ("class_name", "box_name"),
-    [
-        ("OrderOutboxItem", "order_outbox_item"),
-        ("HTTPEventItem", "http_event_item"),
-        ("Order2Item", "order2_item"),
-        ("Item", "item"),
-        ("Combined::OutboxItem", "combined/outbox_item"),
-    ],
-)
-def test_a_class_name_is_underscored_as_rails_does(class_name: str, box_name: str) -> None:
-    assert names.underscore(class_name) == box_name
-
-
-@pytest.mark.parametrize(
-    ("box_name", "table"),
-    [
-        ("order_outbox_item", "order_outbox_items"),
-        ("combined/outbox_item", "combined_outbox_items"),
-        ("delivery", "deliveries"),
-        ("survey", "surveys"),
-        ("batch", "batches"),
-        ("box", "boxes"),
-    ],
-)
-def test_the_default_table_is_the_plural_of_the_name(box_name: str, table: str) -> None:
-    assert names.default_table(box_name) == table
+from boxengine.settings import dotted_paths
 
 
 @pytest.mark.parametrize("path", ["tests.unit.settings.shop.Log", "tests.unit.settings.shop:Log"])
 def test_a_dotted_path_leads_to_a_class(path: str) -> None:
-    assert names.load_object(path).__name__ == "Log"
+    assert dotted_paths.load_object(path).__name__ == "Log"
 
 
 @pytest.mark.parametrize(
@@ -56,28 +27,30 @@ def test_a_dotted_path_leads_to_a_class(path: str) -> None:
     ],
 )
 def test_a_dotted_path_that_leads_nowhere_says_where_it_ended(path: str, reason: str) -> None:
-    with pytest.raises(names.CannotImport, match=reason):
-        names.load_object(path)
+    with pytest.raises(dotted_paths.CannotImport, match=reason):
+        dotted_paths.load_object(path)
 
 
 def test_a_class_without_its_module_is_told_how_it_is_written() -> None:
-    with pytest.raises(names.CannotImport, match=r"a class needs its module in front, as in package\.module\.Announce"):
-        names.import_module("Announce")
+    with pytest.raises(
+        dotted_paths.CannotImport, match=r"a class needs its module in front, as in package\.module\.Announce"
+    ):
+        dotted_paths.import_module("Announce")
 
 
 def test_a_module_that_is_not_there_is_looked_for_in_the_folder_of_the_start() -> None:
     with pytest.raises(
-        names.CannotImport, match=r"on the path; start in the folder that holds nowhere, or .* PYTHONPATH$"
+        dotted_paths.CannotImport, match=r"on the path; start in the folder that holds nowhere, or .* PYTHONPATH$"
     ):
-        names.load_object("nowhere.at_all")
+        dotted_paths.load_object("nowhere.at_all")
 
 
 def test_a_folder_that_was_taken_for_the_module_in_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "grocer").mkdir()
     (tmp_path / "grocer" / "grocer.py").write_text("class Announce: ...")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(names.CannotImport) as refusal:
-        names.load_object("grocer.Announce")
+    with pytest.raises(dotted_paths.CannotImport) as refusal:
+        dotted_paths.load_object("grocer.Announce")
     folder = tmp_path / "grocer"
     assert str(refusal.value) == (
         f"cannot import 'grocer.Announce': 'grocer', the folder {folder} without __init__.py, has no 'Announce'"
@@ -85,5 +58,5 @@ def test_a_folder_that_was_taken_for_the_module_in_it_is_named(tmp_path: Path, m
 
 
 def test_a_part_of_a_module_is_not_looked_for_as_if_it_were_a_package() -> None:
-    with pytest.raises(names.CannotImport, match=r"module 'json\.tool' has no 'py'$"):
-        names.import_module("json.tool.py")
+    with pytest.raises(dotted_paths.CannotImport, match=r"module 'json\.tool' has no 'py'$"):
+        dotted_paths.import_module("json.tool.py")
