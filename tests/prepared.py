@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -152,8 +152,9 @@ def _next_command(requests: socket.socket) -> tuple[dict[str, Any], list[int]] |
             os._exit(0)
         for descriptor in descriptors:
             os.close(descriptor)
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        with suppress(ChildProcessError):  # all have been waited for
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
 
 
 def _become(command: list[str], cwd: str, env: dict[str, str], streams: list[int]) -> None:

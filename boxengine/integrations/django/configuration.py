@@ -68,6 +68,11 @@ def _boxes(alias: str, environment_of_alias: frozenset[tuple[str, str]]) -> Boxe
     return boxes
 
 
+def forget() -> None:
+    """Reads the settings again for the next item."""
+    _boxes.cache_clear()
+
+
 def _what_no_model_has(box: Box) -> Iterator[str]:
     """Keys that would have no effect, because Django's ORM writes neither numbers nor into a log."""
     if box.sequence:

@@ -105,6 +105,26 @@ def test_a_server_imports_what_writes_items_before_its_first_request(tmp_path: P
     assert done.stdout == "True\n"
 
 
+def test_a_test_may_override_the_configuration(project: DjangoProject) -> None:
+    told = project.python(
+        """
+    from boxengine.errors import InvalidItem
+    from django.conf import settings
+    from django.test import override_settings
+
+    create_outbox_item(OrderOutboxItem, event_key="k", payload=b"1234")
+    with override_settings(BOXENGINE={**settings.BOXENGINE, "max_payload_bytes": 3}):
+        try:
+            create_outbox_item(OrderOutboxItem, event_key="k", payload=b"1234")
+        except InvalidItem:
+            print("refused")
+    create_outbox_item(OrderOutboxItem, event_key="k", payload=b"1234")
+    print(OrderOutboxItem.objects.count())
+    """
+    )
+    assert told.splitlines() == ["refused", "2"]
+
+
 def test_migrate_completes_the_tables_and_a_second_one_finds_nothing_to_do(
     project: DjangoProject, postgres_url: str
 ) -> None:
