@@ -81,6 +81,41 @@ def test_a_missing_index_is_found(harness: SqlHarness) -> None:
     assert f"ix_{box.table}_{kind}" in texts(found(SqlCheckup(store, now=now), box))
 
 
+def test_ids_that_run_out_are_found_before_they_do(harness: SqlHarness) -> None:
+    box, store = harness.make_box(), store_of(harness)
+    postgres = store.engine.dialect.name == "postgresql"
+    integers = "ALTER COLUMN id TYPE integer" if postgres else "MODIFY id INT NOT NULL AUTO_INCREMENT"
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE {box.table} {integers}")
+    harness.set_row(box, harness.insert(box), id=1_400_000_000)
+    checkup = SqlCheckup(store, now=now)
+    assert "of its ids" not in texts(found(checkup, box))
+    harness.set_row(box, 1_400_000_000, id=1_600_000_000)
+    told = texts(found(checkup, box))
+    assert f"{box.table} has used 75% of its ids: its column id, int" in told
+    assert "ends at 2,147,483,647" in told
+    for advice in re.findall(r"ALTER (?:TABLE|SEQUENCE) [^;.]*(?:\.[^;. ]+[^;.]*)*", told):
+        with store.engine.begin() as connection:
+            connection.exec_driver_sql(advice)
+    assert "of its ids" not in texts(found(checkup, box))
+
+
+def test_a_sequence_of_integers_behind_a_larger_column_is_found(postgres_url: str) -> None:
+    harness = postgresql(postgres_url)
+    box, store = harness.make_box(), store_of(harness)
+    checkup = SqlCheckup(store, now=now)
+    with store.engine.begin() as connection:
+        sequence = connection.exec_driver_sql(f"SELECT pg_get_serial_sequence('{box.table}', 'id')").scalar_one()
+        connection.exec_driver_sql(f"ALTER SEQUENCE {sequence} AS integer")
+    harness.set_row(box, harness.insert(box), id=1_600_000_000)
+    (remark,) = [each for each in found(checkup, box) if "of its ids" in each.text]
+    assert "its sequence ends at 2,147,483,647" in remark.text
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(str(remark.advice).partition(": ")[2])
+    assert "of its ids" not in texts(found(checkup, box))
+    harness.close()
+
+
 def test_a_transaction_that_has_been_open_for_long_is_found_and_alarms(
     harness: SqlHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

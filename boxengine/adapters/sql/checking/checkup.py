@@ -46,7 +46,7 @@ class SqlCheckup:
                 table = self._table(box)
                 if table is not None:
                     found += [*server.privileges(table), *server.autovacuum(table), *server.bloat(table)]
-                    found += server.conversion(table)
+                    found += [*server.ids(table), *server.conversion(table)]
         return found + self._tables(boxes)
 
     def alarms(self, boxes: Sequence[Box]) -> list[Remark]:
