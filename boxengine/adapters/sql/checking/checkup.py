@@ -45,8 +45,10 @@ class SqlCheckup:
             for box in boxes:
                 table = self._table(box)
                 if table is not None:
-                    found += [*server.privileges(table), *server.autovacuum(table), *server.bloat(table)]
-                    found += [*server.ids(table), *server.conversion(table)]
+                    lacking = [*server.privileges(table)]
+                    found += [*lacking, *server.autovacuum(table), *server.bloat(table), *server.conversion(table)]
+                    if not any(remark.is_finding for remark in lacking):
+                        found += server.ids(table)
         return found + self._tables(boxes)
 
     def alarms(self, boxes: Sequence[Box]) -> list[Remark]:

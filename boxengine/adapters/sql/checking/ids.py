@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sqlalchemy import Connection, TextClause, text
+from sqlalchemy.exc import DBAPIError
 
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.ports.people.checkup import Remark
@@ -41,7 +42,7 @@ class Room(NamedTuple):
 def remarks(connection: Connection, table: BoxTable, *, area: str) -> Iterator[Remark]:
     """Whether most of them are used."""
     find = _of_postgres if connection.dialect.name == "postgresql" else _of_mysql
-    room, highest = find(connection, table), connection.execute(_highest(table)).scalar()
+    room, highest = find(connection, table), _highest_in(connection, _highest(table))
     if room is not None and highest is not None and highest > FULL * room.most:
         yield Remark(
             area=area,
@@ -54,6 +55,16 @@ def remarks(connection: Connection, table: BoxTable, *, area: str) -> Iterator[R
 
 def _highest(table: BoxTable) -> TextClause:
     return text(f"SELECT max(id) FROM {table.in_text}")
+
+
+def _highest_in(connection: Connection, query: TextClause) -> int | None:
+    """None: the table is empty, or locked; then other checks tell of it."""
+    try:
+        with connection.begin_nested():
+            found = connection.execute(query).scalar()
+    except DBAPIError:
+        return None
+    return None if found is None else int(found)
 
 
 def _of_postgres(connection: Connection, table: BoxTable) -> Room | None:
