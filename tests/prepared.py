@@ -6,6 +6,7 @@ that one which forgets an import fails here as it would for a user. Not for comm
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
@@ -109,7 +110,7 @@ def _content(file: Any) -> bytes:
 
 
 class _Prepared:
-    """The process that forks. It ends with this one, which holds the other end of its socket."""
+    """The process that forks. It ends with this one, even a killed one, which holds the other end of its socket."""
 
     def __init__(self) -> None:
         self._socket, there = socket.socketpair()
@@ -117,6 +118,11 @@ class _Prepared:
         with there:
             program = [sys.executable, "-P", __file__, str(there.fileno())]
             self._process = subprocess.Popen(program, pass_fds=[there.fileno()], env=ENVIRONMENT)
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._socket.close()
+        self._process.wait()
 
     def ask(self, what: dict[str, Any], descriptors: Sequence[int]) -> None:
         body = json.dumps(what).encode()
