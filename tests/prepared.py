@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -98,7 +99,7 @@ def run(
             try:
                 code = int(answers.readline())
             except TimeoutError:
-                os.kill(pid, 9)
+                os.kill(pid, signal.SIGKILL)
                 raise subprocess.TimeoutExpired(command, timeout) from None
         out, err = (_content(file) for file in files[1:])
         return subprocess.CompletedProcess(command, code, out, err)

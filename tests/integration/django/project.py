@@ -185,7 +185,7 @@ class DjangoProject:
         return said
 
     def set_up(self) -> None:
-        """Makes migrations and runs them, in one process, because each process costs a second."""
+        """Makes migrations and runs them, in one process: each would set Django up anew."""
         self.migrated = self.manage(
             "shell",
             "--no-imports",

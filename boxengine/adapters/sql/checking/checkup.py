@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, text
 
+from boxengine.adapters.sql.checking import ids
 from boxengine.adapters.sql.checking.mysql import MySqlChecks
 from boxengine.adapters.sql.checking.postgresql import PostgresChecks
 from boxengine.adapters.sql.checking.server import AREA, ServerChecks
@@ -48,7 +49,7 @@ class SqlCheckup:
                     lacking = [*server.privileges(table)]
                     found += [*lacking, *server.autovacuum(table), *server.bloat(table), *server.conversion(table)]
                     if not any(remark.is_finding for remark in lacking):
-                        found += server.ids(table)
+                        found += ids.remarks(connection, table, area=AREA)
         return found + self._tables(boxes)
 
     def alarms(self, boxes: Sequence[Box]) -> list[Remark]:

@@ -18,10 +18,11 @@ _COLUMN = text(
     "FROM pg_attribute WHERE attrelid = to_regclass(:name) AND attname = 'id'"
 )
 _SEQUENCE = text(
-    "SELECT CAST(CAST(seqrelid AS regclass) AS text), seqmax FROM pg_sequence "
+    "SELECT CAST(CAST(seqrelid AS regclass) AS text), seqmax, CASE WHEN has_sequence_privilege(seqrelid, 'SELECT, USAGE') "
+    "THEN pg_sequence_last_value(seqrelid) END FROM pg_sequence "
     "WHERE seqrelid = to_regclass(pg_get_serial_sequence(:name, 'id'))"
 )
-"""A column that became a bigint may still get its values from a sequence of integers."""
+"""A column that became a bigint may still get its values from a sequence of integers; a log draws from that of its side table."""
 _COLUMN_OF_MYSQL = text(
     "SELECT column_type FROM information_schema.columns "
     "WHERE table_schema = :schema AND table_name = :name AND column_name = 'id'"
@@ -37,17 +38,22 @@ class Room(NamedTuple):
     what: str
     most: int
     advice: str
+    last: int | None = None
+    """The last id that the sequence gave, if this account may know it."""
 
 
 def remarks(connection: Connection, table: BoxTable, *, area: str) -> Iterator[Remark]:
     """Whether most of them are used."""
     find = _of_postgres if connection.dialect.name == "postgresql" else _of_mysql
-    room, highest = find(connection, table), _highest_in(connection, _highest(table))
-    if room is not None and highest is not None and highest > FULL * room.most:
+    room = find(connection, table)
+    if room is None:
+        return
+    used = max(_highest_in(connection, _highest(table)), room.last or 0)
+    if used > FULL * room.most:
         yield Remark(
             area=area,
             box=table.box.name,
-            text=f"{table.box.table} has used {highest / room.most:.0%} of its ids: {room.what} ends at {room.most:,}. "
+            text=f"{table.box.table} has used {used / room.most:.0%} of its ids: {room.what} ends at {room.most:,}. "
             "After that, every commit that writes an item fails.",
             advice=room.advice,
         )
@@ -57,14 +63,13 @@ def _highest(table: BoxTable) -> TextClause:
     return text(f"SELECT max(id) FROM {table.in_text}")
 
 
-def _highest_in(connection: Connection, query: TextClause) -> int | None:
-    """None: the table is empty, or locked; then other checks tell of it."""
+def _highest_in(connection: Connection, query: TextClause) -> int:
+    """0: the table is empty, or somebody has locked it; other checks tell of that."""
     try:
         with connection.begin_nested():
-            found = connection.execute(query).scalar()
+            return int(connection.execute(query).scalar() or 0)
     except DBAPIError:
-        return None
-    return None if found is None else int(found)
+        return 0
 
 
 def _of_postgres(connection: Connection, table: BoxTable) -> Room | None:
@@ -72,9 +77,10 @@ def _of_postgres(connection: Connection, table: BoxTable) -> Room | None:
     if column is None:
         return None
     sequence = connection.execute(_SEQUENCE, {"name": table.name}).one_or_none()
-    if sequence is not None and sequence[1] < column[1]:
-        return Room("its sequence", int(sequence[1]), f"As its owner: {_larger(sequence[0])}")
-    return Room(f"its column id, {column[0]},", int(column[1]), _rewritten(table, sequence[0] if sequence else None))
+    (kind, most), (name, end, last) = column, sequence or ("", column[1], None)
+    if end < most:
+        return Room("its sequence", end, f"As its owner: {_larger(name)}", last)
+    return Room(f"its column id, {kind},", most, _rewritten(table, name), last)
 
 
 def _of_mysql(connection: Connection, table: BoxTable) -> Room | None:
@@ -90,8 +96,8 @@ def _larger(sequence: str) -> str:
     return f"ALTER SEQUENCE {sequence} AS bigint"
 
 
-def _rewritten(table: BoxTable, sequence: str | None) -> str:
-    also = "" if sequence is None else f"; {_larger(sequence)}"
+def _rewritten(table: BoxTable, sequence: str) -> str:
+    also = f"; {_larger(sequence)}" if sequence else ""
     return f"In a quiet hour, as its owner: ALTER TABLE {table.name} ALTER COLUMN id TYPE bigint{also}. {_REWRITES}"
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from boxengine.adapters.sql.checking import held_back, ids
+from boxengine.adapters.sql.checking import held_back
 from boxengine.adapters.sql.checking.server import AREA, ServerChecks
 from boxengine.adapters.sql.connecting.errors import CONFLICTS, sentence
 from boxengine.adapters.sql.making.planning import LOCKED, no_answer
@@ -58,9 +58,6 @@ class MySqlChecks(ServerChecks):
             yield held_back.old_transaction(whose, seconds, f"KILL {thread}", area=AREA)
         if not found:
             yield Remark(area=AREA, text="No transaction has been open for long.")
-
-    def ids(self, table: BoxTable) -> Iterator[Remark]:
-        return ids.remarks(self._connection, table, area=AREA)
 
     def privileges(self, table: BoxTable) -> Iterator[Remark]:
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import text
 
-from boxengine.adapters.sql.checking import autovacuum, bloat, held_back, ids
+from boxengine.adapters.sql.checking import autovacuum, bloat, held_back
 from boxengine.adapters.sql.checking.server import AREA, ServerChecks
 from boxengine.adapters.sql.connecting.pooler import is_pooled, shares_servers
 from boxengine.adapters.sql.dialects.row_security import hidden_rows, may_hide
@@ -109,9 +109,6 @@ class PostgresChecks(ServerChecks):
         log = self._log(table)
         if log is not None:
             yield from autovacuum.remarks_on_log(self._connection, table.box, log, area=AREA)
-
-    def ids(self, table: BoxTable) -> Iterator[Remark]:
-        return ids.remarks(self._connection, table, area=AREA)
 
     def bloat(self, table: BoxTable) -> Iterator[Remark]:
         return bloat.remarks(self._connection, table, area=AREA)

@@ -44,10 +44,6 @@ class ServerChecks(ABC):
         """Vacuums that are late."""
         return ()
 
-    def ids(self, _table: BoxTable, /) -> Iterable[Remark]:
-        """Ids that run out."""
-        return ()
-
     def bloat(self, _table: BoxTable, /) -> Iterable[Remark]:
         """Room that dead rows have left."""
         return ()
