@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from boxengine.adapters.sql.jobs.followers import Predecessors
+from boxengine.adapters.sql.jobs.followers import AT_ONCE, Predecessors
 from boxengine.adapters.sql.jobs.moments import later
 from boxengine.adapters.sql.jobs.rows import JobRows
 from boxengine.adapters.sql.jobs.wakeup import JobWakeup
@@ -45,12 +45,12 @@ class SqlNewJobs:
         plain = [job for job in jobs if job.idempotency_key is None]
         new = list(zip(self._insert_plain(connection, plain, predecessors), plain, strict=True))
         made = iter([job_id for job_id, _ in new])
-        ids = [
-            next(made)
-            if job.idempotency_key is None
-            else self._insert_keyed(connection, job, job.idempotency_key, predecessors, new)
-            for job in jobs
-        ]
+        keyed: dict[str, NewJob] = {}
+        for job in jobs:
+            if job.idempotency_key is not None:
+                keyed.setdefault(job.idempotency_key, job)
+        known = self._insert_keyed(connection, keyed, predecessors, new)
+        ids = [next(made) if job.idempotency_key is None else known[job.idempotency_key] for job in jobs]
         predecessors.write(new)
         self._rows.tell(connection, [(job_id, EventKind.QUEUED, _why(job)) for job_id, job in new])
         if self._wakeup is not None and new and any(map(_soon, jobs)):
@@ -70,13 +70,36 @@ class SqlNewJobs:
     def _insert_keyed(
         self,
         connection: Connection,
-        job: NewJob,
+        jobs: Mapping[str, NewJob],
+        predecessors: Predecessors,
+        new: list[tuple[int, NewJob]],
+    ) -> Mapping[str, int]:
+        """The ids by key. Adds those jobs to ``new`` that were not there already."""
+        known = self._known(connection, list(jobs)) if len(jobs) > 1 else {}
+        missing = {key: job for key, job in jobs.items() if key not in known}
+        if len(missing) > 1:
+            try:
+                with connection.begin_nested():
+                    made = self._insert_plain(connection, list(missing.values()), predecessors)
+            except IntegrityError:
+                # Somebody else was quicker with at least one of them, or the server takes two of the keys for the same.
+                pass
+            else:
+                new += zip(made, missing.values(), strict=True)
+                return known | dict(zip(missing, made, strict=True))
+        for key, job in missing.items():
+            known[key] = self._insert_or_find(connection, key, job, predecessors, new)
+        return known
+
+    def _insert_or_find(
+        self,
+        connection: Connection,
         key: str,
+        job: NewJob,
         predecessors: Predecessors,
         new: list[tuple[int, NewJob]],
     ) -> int:
-        """Adds the job to ``new`` where it was not there already."""
-        known = self._known(connection, key)
+        known = self._find(connection, key)
         if known is not None:
             return known
         try:
@@ -84,14 +107,24 @@ class SqlNewJobs:
                 made = self._insert_one(connection, job, predecessors)
         except IntegrityError:
             # Somebody else was quicker, and has committed by now.
-            known = self._known(connection, key, latest=True)
+            known = self._find(connection, key, latest=True)
             if known is None:
                 raise
             return known
         new.append((made, job))
         return made
 
-    def _known(self, connection: Connection, key: str, *, latest: bool = False) -> int | None:
+    def _known(self, connection: Connection, keys: Sequence[str]) -> dict[str, int]:
+        """The ids of the jobs that have exactly these keys."""
+        jobs, known = self._rows.jobs.c, dict[str, int]()
+        for start in range(0, len(keys), AT_ONCE):
+            some = jobs.idempotency_key.in_(keys[start : start + AT_ONCE])
+            rows = connection.execute(select(jobs.idempotency_key, jobs.id).where(some))
+            known |= {row.idempotency_key: row.id for row in rows}
+        return known
+
+    def _find(self, connection: Connection, key: str, *, latest: bool = False) -> int | None:
+        """The id of the job whose key the server takes for this one: some ignore spaces at its end."""
         jobs = self._rows.jobs.c
         query = select(jobs.id).where(jobs.idempotency_key == key)
         if latest and connection.dialect.name != "postgresql":
