@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import date, timedelta
 from difflib import get_close_matches
+from enum import Enum
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
@@ -129,6 +130,28 @@ def check_single_values(box: str, rows: Sequence[Mapping[str, Any]], columns: Co
                 raise InvalidItem(
                     f"box {box}, item {position}: {name}: expected a single value, got {type(given).__name__}"
                 )
+
+
+def name_events(box: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Makes texts of members of enumerations that name events, for a column that holds texts.
+
+    Drivers disagree about them: one stores the member's name in place of its value, another refuses it, and the transaction is
+    lost.
+
+    Raises:
+        InvalidItem: the member is neither a text nor a whole number; names the item.
+    """
+    for position, row in enumerate(rows):
+        given = row.get("event_name")
+        if not isinstance(given, Enum):
+            continue
+        if not isinstance(given, str | int):
+            kind = type(given).__name__
+            raise InvalidItem(
+                f"box {box}, item {position}: event_name must be a text, a whole number or a UUID, not {kind}; "
+                f"give what is meant, such as {kind}.{given.name}.value"
+            )
+        row["event_name"] = str(given.value)
 
 
 def not_json(box: str, position: int, why: str) -> InvalidItem:

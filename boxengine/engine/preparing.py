@@ -95,7 +95,7 @@ class Preparation:
         return key.value if isinstance(key, Enum) and isinstance(key, str) else key
 
     def _event_name(self, name: Any, position: int) -> Any:
-        """The name as text. A member of an enumeration is left to a column of that type."""
+        """The name as text. A member of an enumeration is left to the table, whose column may be of that type."""
         if _is_no_name(name):
             raise self._no_name("event_name", name, position)
         return str(name) if isinstance(name, int | float | UUID) and not isinstance(name, Enum) else name

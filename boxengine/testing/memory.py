@@ -18,7 +18,7 @@ from boxengine.adapters.memory.rows import Row
 from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.sql.creating.insert import ENGINE_OWNED
 from boxengine.adapters.sql.log.tables import is_logged
-from boxengine.adapters.sql.shape.columns import length_of, takes_one_value
+from boxengine.adapters.sql.shape.columns import holds_texts, length_of, takes_one_value
 from boxengine.adapters.sql.shape.models import box_table
 from boxengine.app.boxes.boxes import is_numbered, named, no_job_box
 from boxengine.app.boxes.creating import Model, running_plain
@@ -27,7 +27,7 @@ from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.json_values import json_refusal
 from boxengine.domain.names import box_name
-from boxengine.domain.new_values import TEXTS, check_single_values, check_values, not_json
+from boxengine.domain.new_values import TEXTS, check_single_values, check_values, name_events, not_json
 from boxengine.engine.create import Creator
 from boxengine.engine.observation import NullTracer
 from boxengine.errors import BoxError, InvalidItem
@@ -171,6 +171,7 @@ class _MemoryRows:
         self._required = [name for name, column in own.items() if name not in numbered and _is_required(column)]
         self._longest = {name: length_of(table.columns[name].type) for name in TEXTS if name in table.columns}
         """How many characters the columns for texts take."""
+        self._named = "event_name" in table.columns and holds_texts(table.columns["event_name"].type)
         self._box, *self._others = readers
         box = self._box.source
         logged = box.storage is Storage.LOG
@@ -186,6 +187,8 @@ class _MemoryRows:
     def insert(self, session: Any, rows: Sequence[Attributes]) -> Inserted:
         demand_plain(session)
         flush(session)
+        if self._named:
+            name_events(self._box.name, rows)
         check_values(self._box.name, rows, longest=self._longest)
         check_single_values(self._box.name, rows, self._single)
         self._demand_required(rows)

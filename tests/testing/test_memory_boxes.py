@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from datetime import UTC, date, datetime, timedelta
+from enum import Enum, IntEnum
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,21 @@ def test_an_item_that_is_refused_takes_its_batch_with_it(boxes: MemoryBoxes) -> 
     with pytest.raises(InvalidItem, match="item 1: options: expected what JSON can hold"):
         boxes.create_outbox_batch(NO_SESSION, OrderOutboxItem, batch)
     assert boxes.emitted(OrderOutboxItem) == []
+
+
+def test_a_member_of_an_enumeration_names_an_event_as_in_a_database(boxes: MemoryBoxes) -> None:
+    class Name(Enum):
+        PAID = "paid"
+
+    class Step(IntEnum):
+        PACKED = 2
+
+    with pytest.raises(
+        InvalidItem, match=r"event_name must be a text, .* not Name; give what is meant, such as Name.PAID.value"
+    ):
+        create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"", event_name=Name.PAID)  # type: ignore[arg-type]
+    create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"", event_name=Step.PACKED)  # type: ignore[arg-type]
+    assert boxes.emitted(OrderOutboxItem)[0].event_name == "2"
 
 
 def test_columns_that_the_model_adds_are_filled_as_a_database_demands(boxes: MemoryBoxes) -> None:

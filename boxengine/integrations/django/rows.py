@@ -9,7 +9,7 @@ from typing import Any
 
 from django.conf import settings as django_settings
 from django.db import IntegrityError, connections, transaction
-from django.db.models import DateTimeField, Func
+from django.db.models import CharField, DateTimeField, Func, TextField
 
 from boxengine.adapters.sql.creating.size_in_force import QUESTIONS, SizeInForce
 from boxengine.adapters.sql.waking.listen import CHANNEL
@@ -20,7 +20,7 @@ from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
 from boxengine.app.boxes import Boxes
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.names import box_name
-from boxengine.domain.new_values import NO_LIMIT, TEXTS, check_values
+from boxengine.domain.new_values import NO_LIMIT, TEXTS, check_values, name_events
 from boxengine.engine.create import Creator
 from boxengine.engine.observation import NullObserver
 from boxengine.integrations.django import configuration
@@ -71,6 +71,7 @@ class DjangoRows:
         self._size = SizeInForce(box)
         fields = {field.attname: field for field in model._meta.concrete_fields}
         self._longest = {name: fields[name].max_length or NO_LIMIT for name in TEXTS if name in fields}
+        self._named = type(fields.get("event_name")) in (CharField, TextField)
         self._columns = frozenset(fields.keys() - ENGINE_OWNED)
         # The uuid identifies a message of an inbox, too.
         self._identities = ("dedup_key", "uuid") if box.type is BoxType.INBOX else ("dedup_key",)
@@ -81,6 +82,8 @@ class DjangoRows:
 
     def insert(self, session: str, rows: Sequence[Attributes]) -> Inserted:
         # Before anything that raises could spoil the caller's transaction.
+        if self._named:
+            name_events(self._box.name, rows)
         # Without USE_TZ, Django's moments have no zone: they are in its TIME_ZONE.
         check_values(self._box.name, rows, longest=self._longest, zoneless=not django_settings.USE_TZ)
         # The wake-up and the rows become visible together, even if the caller has opened no transaction.

@@ -262,7 +262,9 @@ def test_mistakes_are_told(fresh: DjangoProject) -> None:
     printed = fresh.python(
         """
     from datetime import datetime, timedelta
+    from enum import Enum
     from boxengine.errors import InvalidItem
+    Region = Enum("Region", ["EU"])
     for call in (
         lambda: create_outbox_item(PaymentInboxItem, event_key=1, payload=b""),
         lambda: create_outbox_item(Order, event_key=1, payload=b""),
@@ -270,6 +272,7 @@ def test_mistakes_are_told(fresh: DjangoProject) -> None:
         lambda: create_outbox_item(OrderOutboxItem, payload=b""),
         lambda: create_outbox_item(OrderOutboxItem, event_key="k" * 256, payload=b""),
         lambda: create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", event_name="n" * 256),
+        lambda: create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", event_name=Region.EU),
         lambda: create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", available_at="2026-01-31T12:00"),
         lambda: create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", available_at=timedelta(hours=1)),
         lambda: create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", available_at=datetime(2026, 1, 31)),
@@ -286,6 +289,7 @@ def test_mistakes_are_told(fresh: DjangoProject) -> None:
     assert "event_key is missing" in printed
     assert "event_key has 256 characters; its column takes 255 at most" in printed
     assert "event_name has 256 characters; its column takes 255 at most" in printed
+    assert "give what is meant, such as Region.EU.value" in printed
     assert printed.count("available_at: expected a datetime with a zone") == 3
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Any
 
 import pytest
@@ -30,6 +31,20 @@ WITH_MODELS: dict[str, Any] = {
     },
     "inbox_items": {"payment_inbox_item": {"model": f"{MODELS}.PaymentMessage"}},
 }
+
+
+class EventName(StrEnum):
+    """Its names are shorter than its texts."""
+
+    PAID = "the_order_was_paid"
+
+
+class Step(IntEnum):
+    PACKED = 2
+
+
+class Region(enum.Enum):
+    EU = "eu"
 
 
 ASYNCHRONOUS = ON_POSTGRESQL
@@ -255,6 +270,10 @@ def test_create_middlewares_may_change_the_attributes(rig: Rig) -> None:
         ({"bucket": True}, "bucket True, expected 0 to"),
         ({"available_at": "2026-01-31T12:00"}, "available_at: expected a datetime with a zone"),
         ({"created_at": "noon"}, "created_at: expected a datetime with a zone"),
+        (
+            {"event_name": Region.EU},
+            "event_name must be a text, .* not Region; give what is meant, such as Region.EU.value",
+        ),
         ({"event_key": "a\0b"}, r"event_key 'a\\x00b' holds the character U\+0000"),
         ({"available_at": timedelta(hours=1)}, "available_at: expected a datetime with a zone"),
         ({"available_at": datetime(2026, 1, 31)}, "available_at: expected a datetime with a zone"),  # noqa: DTZ001
@@ -297,12 +316,6 @@ def test_a_name_is_held_against_the_column_as_the_owner_of_the_table_has_made_it
     assert [row.event_name for row in rig.rows().values()] == ["n" * 20]
 
 
-class EventName(StrEnum):
-    """Stored by its names, which are shorter than its texts."""
-
-    PAID = "the_order_was_paid"
-
-
 class Named(DeclarativeBase):
     """For a model with another table of orders."""
 
@@ -327,6 +340,13 @@ def test_a_text_that_its_columns_type_stores_as_another_is_not_held_against_the_
             rig.boxes.create_outbox_item(connection, NamedOutboxItem, event_key="k" * 256, payload=b"")
         rig.boxes.create_outbox_item(connection, NamedOutboxItem, event_key=1, payload=b"", event_name=EventName.PAID)
     assert rig.ask("SELECT event_name FROM order_outbox_items") == [("PAID",)] * 2
+
+
+def test_a_member_of_an_enumeration_names_an_event_as_its_value_does(rig: Rig) -> None:
+    with rig.engine.begin() as connection:
+        put(rig, connection, event_name=EventName.PAID)
+        put(rig, connection, event_name=Step.PACKED)
+    assert [row.event_name for row in rig.rows().values()] == ["the_order_was_paid", "2"]
 
 
 def test_of_a_batch_with_one_bad_item_nothing_is_written(rig: Rig) -> None:

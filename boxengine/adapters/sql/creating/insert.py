@@ -21,14 +21,22 @@ from boxengine.adapters.sql.dialects.inserts import Inserts, runs
 from boxengine.adapters.sql.log.tables import lengths_in_log, log_table
 from boxengine.adapters.sql.sessions.callers_connection import bind_arguments, callers_connection
 from boxengine.adapters.sql.shape.adapting import adapted, mapped
-from boxengine.adapters.sql.shape.columns import length_of, takes_one_value
+from boxengine.adapters.sql.shape.columns import holds_texts, length_of, takes_one_value
 from boxengine.adapters.sql.shape.models import box_table, own_columns
 from boxengine.adapters.sql.waking.after_commit import send_after_commit
 from boxengine.adapters.sql.waking.eased_notify import EasedNotify
 from boxengine.adapters.sql.waking.notifying import IN_TRANSACTION, wake, wake_out_of_turn
 from boxengine.adapters.sql.waking.telling import signal_of, signals_of
 from boxengine.domain.box import Box, BoxType, Storage
-from boxengine.domain.new_values import NO_LIMIT, TEXTS, check_names, check_single_values, check_values, not_json
+from boxengine.domain.new_values import (
+    NO_LIMIT,
+    TEXTS,
+    check_names,
+    check_single_values,
+    check_values,
+    name_events,
+    not_json,
+)
 from boxengine.errors import InvalidItem
 from boxengine.ports import Attributes, Inserted, Signal
 
@@ -81,6 +89,8 @@ class SqlRows:
         self._longest: Mapping[str, int] = {
             name: length_of(table.columns[name].type) for name in TEXTS if name in table.columns
         }
+        self._named = "event_name" in table.columns and holds_texts(table.columns["event_name"].type)
+        """Whether there is a column for the names of events that holds texts."""
         self._inserts: dict[str, Inserts] = {}
         """Keyed by the name of the database's dialect."""
 
@@ -130,12 +140,14 @@ class SqlRows:
         return adapted(self._table, self._box, connection)
 
     def _check(self, connection: Connection, rows: Sequence[Attributes]) -> None:
-        """See ``check_values`` and ``check_single_values``."""
+        """See ``name_events``, ``check_values`` and ``check_single_values``."""
 
         def look() -> Mapping[str, int]:
             self._longest = self._lengths_in(connection)
             return self._longest
 
+        if self._named:
+            name_events(self._box.name, rows)
         check_values(self._box.name, rows, longest=self._longest, look=look)
         if self._single:
             check_single_values(self._box.name, rows, self._single)

@@ -110,3 +110,8 @@ def length_of(kind: object) -> int:
 def takes_one_value(kind: object) -> bool:
     """Whether a column of this type surely takes no object, list or set. Users' types may, and so does MySQL's SET."""
     return type(kind) in _SINGLE
+
+
+def holds_texts(kind: object) -> bool:
+    """Whether a column of this type surely stores the text that it is given. Users' types and enumerations may store another."""
+    return isinstance(kind, String) and not isinstance(kind, Enum)
