@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 import boxengine
@@ -179,9 +180,23 @@ def test_a_session_that_is_not_asynchronous_is_refused_by_the_asynchronous_funct
                 await boxes.acreate_outbox_item(session, BOX, **item)  # type: ignore[arg-type]
 
     with pytest.raises(
-        InvalidItem, match=r"an AsyncSession is needed, not Session; .* leave out the a: create_outbox_item"
+        InvalidItem,
+        match=r"an AsyncSession or AsyncConnection is needed, not Session; .* leave out the a: create_outbox_item",
     ):
         asyncio.run(create())
+
+
+def test_what_opens_an_asynchronous_session_is_refused_with_how_to_open_one(boxes: Boxes) -> None:
+    engine = create_async_engine("postgresql+psycopg://me@localhost/shop")
+
+    async def create(session: Any) -> None:
+        await boxes.acreate_outbox_item(session, BOX, event_key=1, payload="x")
+
+    for opens in (engine, async_sessionmaker(engine)):
+        with pytest.raises(
+            InvalidItem, match=r"is needed, not [Aa]sync\w+; open one: async with AsyncSession\(engine\)"
+        ):
+            asyncio.run(create(opens))
 
 
 def test_a_scoped_session_is_a_session(boxes: Boxes, postgres_url: str) -> None:

@@ -66,7 +66,7 @@ def test_coroutines_need_no_session_either_and_a_plain_one_is_refused(boxes: Mem
     assert asyncio.run(_created_by_coroutines(NO_SESSION)) == [1, 1, 2, 2]
     assert [len(boxes.emitted(model)) for model in (OrderOutboxItem, PaymentInboxItem)] == [2, 2]
     for plain in (Session(), scoped_session(sessionmaker())):
-        with pytest.raises(InvalidItem, match="an AsyncSession is needed, not"):
+        with pytest.raises(InvalidItem, match="an AsyncSession or AsyncConnection is needed, not"):
             asyncio.run(_created_by_coroutines(plain))
 
 

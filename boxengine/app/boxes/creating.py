@@ -212,10 +212,18 @@ class Creating(ABC):
         run_sync = getattr(running_plain(session), "run_sync", None)
         if run_sync is None:
             raise InvalidItem(
-                f"an AsyncSession is needed, not {type(session).__name__}; with a Session or a Connection leave out the a: "
-                "create_outbox_item instead of acreate_outbox_item, and so on"
+                f"an AsyncSession or AsyncConnection is needed, not {type(session).__name__}; {_advice(session)}"
             )
         return cast("T", await run_sync(create))
+
+
+def _advice(given: Any) -> str:
+    """What to give in place of something that runs no plain code."""
+    if type(given).__module__.startswith("sqlalchemy.ext.asyncio."):  # an engine, or a maker of sessions
+        return "open one: async with AsyncSession(engine) as session, session.begin()"
+    return (
+        "with a Session or a Connection leave out the a: create_outbox_item instead of acreate_outbox_item, and so on"
+    )
 
 
 def running_plain(session: Any) -> Any:
