@@ -45,5 +45,7 @@ def _is_static(owner: type, name: str) -> bool:
 
 
 def _shown(signature: inspect.Signature, *, without_self: bool) -> str:
-    parameters = list(signature.parameters)
-    return f"({', '.join(parameters[1:] if without_self else parameters)})"
+    """The parameters without their defaults and annotations, and with what says how they are given: ``(item, *, payload)``."""
+    parameters = list(signature.parameters.values())
+    bare = [each.replace(default=each.empty, annotation=each.empty) for each in parameters]
+    return str(inspect.Signature(bare[1:] if without_self else bare))
