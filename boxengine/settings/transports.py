@@ -143,6 +143,10 @@ def _builder(found: Any, name: str, arguments: dict[str, Any]) -> Callable[[], A
     if isinstance(found, type):
         if not _instances_deliver(found):
             raise Misconfigured(("class", f"{name} has neither __call__(item, payload) nor call_batch(items)"))
+        lacking: frozenset[str] = getattr(found, "__abstractmethods__", frozenset())
+        if lacking:
+            missing = ", ".join(sorted(lacking))
+            raise Misconfigured(("class", f"{name} is abstract, so nothing can be made of it: it lacks {missing}"))
         ways = {each: getattr(found, each) for each in _WAYS if _has(found, each)}
         _refuse_what_never_runs(name, ways)
         _refuse_other_shapes(name, ways, is_method_of=found)

@@ -103,6 +103,7 @@ def test_an_object_that_delivers_is_the_transport_itself(folder: Folder) -> None
         (f"{SHOP}.Lgo: ", f"{SHOP}.Lgo.class", "has no 'Lgo'"),
         (f"x: {{class: {SHOP}.broken.X}}", "x.class", "raised ZeroDivisionError: on purpose"),
         (f"x: {{class: {SHOP}.NoTransport}}", "x.class", "has neither __call__(item, payload) nor call_batch(items)"),
+        (f"x: {{class: {SHOP}.Unfinished}}", "x.class", "is abstract, so nothing can be made of it: it lacks topic"),
         (f"x: {{class: {SHOP}.number_of_items}}", "x.class", "is int; expected a class or a callable"),
         (f"x: {{class: {SHOP}}}", "x.class", "a module without OutboxTransportFactory.build"),
         (f"x: {{class: {SHOP}.factory}}", "x.topic", "missing: "),
