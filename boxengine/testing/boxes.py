@@ -86,6 +86,7 @@ class TestedBoxes(Boxes):
 
         Raises:
             TypeError: ``transport`` is a class, or something that cannot be called, such as a transport's name.
+            UnknownBox: the configuration has no such box.
         """
         if isinstance(transport, type):
             raise TypeError(f"use_transport takes an instance: {transport.__name__}(...)")
@@ -93,6 +94,7 @@ class TestedBoxes(Boxes):
             raise TypeError(f"use_transport takes an object that is called as (item, payload), not {transport!r:.80}")
         called = _called(transport) if is_mock(transport) else transport
         for box in self._readers(model):
+            self.box(box)  # of a name that nobody knows nothing would be replaced: a drain would call the real receiver
             self._transports[box] = (TransportSpec(name=name, build=lambda: called),)
             self._close(box)
 

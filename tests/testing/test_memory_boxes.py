@@ -508,6 +508,12 @@ def test_a_rollback_takes_numbers_back(boxes: MemoryBoxes, sqlite: Engine) -> No
     ]  # fmt: skip
 
 
+def test_a_transport_for_a_box_that_does_not_exist_is_refused(boxes: MemoryBoxes) -> None:
+    for model in ("order_outbox_itm", Invoice):
+        with pytest.raises(UnknownBox, match=r"unknown box .* known boxes: .*order_outbox_item"):
+            boxes.use_transport(model, RecordingTransport())
+
+
 def test_a_long_job_is_refused_with_what_takes_it_and_nothing_is_written(boxes: MemoryBoxes, sqlite: Engine) -> None:
     with Session(sqlite) as session:
         for given in (NO_SESSION, session):
