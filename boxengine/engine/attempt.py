@@ -66,7 +66,7 @@ def reason_of(problem: object) -> str:
     """One sentence for what a transport answered or raised: with an error's causes, outermost last, and notes (``add_note``)."""
     match problem:
         case Failure(reason=reason):
-            return text_of(reason)
+            return text_of(reason) or "returned a Failure that says nothing"
         case BaseException() as error:
             return _reason(error, known=set())
         case False:

@@ -357,6 +357,7 @@ def test_a_deep_traceback_is_cut_to_its_innermost_lines() -> None:
     [
         (False, "returned False"),
         (Failure("no money"), "no money"),
+        (Failure(""), "returned a Failure that says nothing"),
         (ValueError("x"), "ValueError: x"),
         ("text", "text"),
     ],
