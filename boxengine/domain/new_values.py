@@ -132,6 +132,11 @@ def check_single_values(box: str, rows: Sequence[Mapping[str, Any]], columns: Co
                 )
 
 
+def same_key(key: Any) -> Any:
+    """The key whose ``str()`` is stored: a member of an enumeration of texts equals its text, and may have another ``str()``."""
+    return key.value if isinstance(key, Enum) and isinstance(key, str) else key
+
+
 def name_events(box: str, rows: Sequence[dict[str, Any]]) -> None:
     """Makes texts of members of enumerations that name events, for a column that holds texts.
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from boxengine.domain.box import Box
 from boxengine.domain.codec import Codec
-from boxengine.domain.new_values import MOMENTS, check_names
+from boxengine.domain.new_values import MOMENTS, check_names, same_key
 from boxengine.engine.answers import discard, refusal, unfinished
 from boxengine.engine.attempt import reason_of
 from boxengine.errors import InvalidItem, described
@@ -91,8 +91,7 @@ class Preparation:
             raise self._refused(position, "event_key is missing")
         if _is_no_name(key):
             raise self._no_name("event_key", key, position)
-        # A member of an enumeration of texts equals its text, so it is the same key; its str() may be another one.
-        return key.value if isinstance(key, Enum) and isinstance(key, str) else key
+        return same_key(key)
 
     def _event_name(self, name: Any, position: int) -> Any:
         """The name as text. A member of an enumeration is left to the table, whose column may be of that type."""

@@ -17,6 +17,7 @@ from boxengine.app.boxes.creating import Model
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
 from boxengine.domain.names import box_name
+from boxengine.domain.new_values import same_key
 from boxengine.engine.delivering.pipeline import Pipeline, TransportSpec
 from boxengine.engine.observation import NullTracer
 from boxengine.ports import Store
@@ -74,7 +75,7 @@ class TestedBoxes(Boxes):
                 item
                 for item in items
                 if (event_name is None or item.event_name == event_name)
-                and (event_key is None or item.event_key == str(event_key))
+                and (event_key is None or item.event_key == str(same_key(event_key)))
             ]
         )
 

@@ -11,6 +11,7 @@ from uuid import UUID
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.item import Item, Status
 from boxengine.domain.names import box_name, default_table
+from boxengine.domain.new_values import same_key
 from boxengine.domain.partitioning import number
 from boxengine.errors import InvalidItem
 
@@ -55,10 +56,11 @@ def make_item(
     own: dict[str, Any] = dict(options or {})
     if headers:
         own["headers"] = {**own.get("headers", {}), **headers}
+    key = same_key(event_key)
     known: dict[str, Any] = {
         "id": 1,
         "uuid": str(UUID(int=1)),
-        "bucket": number(event_key, box.bucket_size),
+        "bucket": number(key, box.bucket_size),
         "status": Status.PENDING,
         "errors_count": 0,
         "processed_at": None,
@@ -73,7 +75,7 @@ def make_item(
     known |= columns
     return Item(
         event_name=event_name,
-        event_key=str(event_key),
+        event_key=str(key),
         raw_options=own or None,
         payload=_encoded(payload, box),
         raw_created_at=created_at,

@@ -36,7 +36,7 @@ from boxengine import (
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.errors import BoxError, InvalidItem, Unavailable, UnknownBox
 from boxengine.settings import Resolved
-from boxengine.testing import Drained, MemoryBoxes, NotDelivered, RecordingTransport
+from boxengine.testing import Drained, MemoryBoxes, NotDelivered, RecordingTransport, make_item
 from boxengine.testing.clock import PresentClock
 from tests.testing.shop import Invoice, OrderOutboxItem, PaymentInboxItem, ReportJob, TicketOutboxItem, place_order
 
@@ -140,6 +140,17 @@ def test_an_item_that_is_refused_takes_its_batch_with_it(boxes: MemoryBoxes) -> 
     with pytest.raises(InvalidItem, match="item 1: options: expected what JSON can hold"):
         boxes.create_outbox_batch(NO_SESSION, OrderOutboxItem, batch)
     assert boxes.emitted(OrderOutboxItem) == []
+
+
+class Currency(str, Enum):  # noqa: UP042 - whose str() is not its text
+    EUR = "eur"
+
+
+def test_items_are_found_by_the_member_of_an_enumeration_that_is_their_key(boxes: MemoryBoxes) -> None:
+    create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=Currency.EUR, payload=b"")
+    assert boxes.emitted(OrderOutboxItem, event_key=Currency.EUR) == [{"event_key": "eur"}]
+    made = make_item(event_key=Currency.EUR)
+    assert (made.event_key, made.bucket) == ("eur", make_item(event_key="eur").bucket)
 
 
 def test_a_member_of_an_enumeration_names_an_event_as_in_a_database(boxes: MemoryBoxes) -> None:
