@@ -110,7 +110,7 @@ InjectedBoxes = Annotated[Boxes, Depends(boxes_of)]
 
 
 class BoundBoxes:
-    """The boxes, bound to one request's session: created items commit with the rest of the request."""
+    """The boxes, bound to one request's session: created items and jobs commit with the rest of the request."""
 
     def __init__(self, boxes: Boxes, session: AsyncSession) -> None:
         self.boxes = boxes
@@ -131,6 +131,14 @@ class BoundBoxes:
     async def create_inbox_batch(self, model: Any, items: Sequence[Any], **options: Any) -> list[int]:
         """``Boxes.acreate_inbox_batch`` with the request's session."""
         return await self.boxes.acreate_inbox_batch(self.session, model, items, **options)
+
+    async def create_job(self, model: Any, **attributes: Any) -> int:
+        """``Boxes.acreate_job`` with the request's session."""
+        return await self.boxes.acreate_job(self.session, model, **attributes)
+
+    async def create_jobs(self, model: Any, jobs: Sequence[Any]) -> list[int]:
+        """``Boxes.acreate_jobs`` with the request's session."""
+        return await self.boxes.acreate_jobs(self.session, model, jobs)
 
 
 def bound_to(session: Any) -> Callable[..., BoundBoxes]:

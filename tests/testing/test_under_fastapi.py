@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import pytest
 from fastapi import Depends, FastAPI
 from fastapi.testclient import TestClient
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from boxengine.app.boxes import Boxes
@@ -16,7 +18,8 @@ from boxengine.errors import BoxError, InvalidItem
 from boxengine.integrations.fastapi import BoundBoxes, InjectedBoxes, bound_to, lifespan, probes
 from boxengine.settings import Resolved
 from boxengine.testing import MemoryBoxes
-from tests.testing.shop import OrderOutboxItem
+from boxengine.testing.plugin import TestServers
+from tests.testing.shop import Base, OrderOutboxItem, ReportJob
 
 
 async def _session() -> AsyncIterator[AsyncSession]:
@@ -57,6 +60,27 @@ def test_requests_write_into_the_boxes_of_the_test(boxengine_resolved: Resolved,
         assert client.get("/readiness/outbox").text == "ok\n", "as in an application without a worker"
     assert not hasattr(app.state, "boxengine_worker")
     assert boxes.emitted(OrderOutboxItem) == [{"event_key": way}]
+
+
+def test_jobs_are_created_in_the_session_of_the_request(
+    boxengine_resolved: Resolved, boxengine_servers: TestServers
+) -> None:
+    async def create() -> list[str]:
+        engine = create_async_engine(boxengine_servers.database_url)
+        async with engine.begin() as connection:
+            await connection.run_sync(Base.metadata.create_all)
+        async with AsyncSession(engine) as session:
+            bound = BoundBoxes(Boxes(boxengine_resolved), session)
+            await bound.create_job(ReportJob, task="export")
+            await session.rollback()
+            await bound.create_job(ReportJob, task="export")
+            await bound.create_jobs(ReportJob, [{"task": "export"}])
+            await session.commit()
+            tasks = list(await session.scalars(select(ReportJob.task)))
+        await engine.dispose()
+        return tasks
+
+    assert asyncio.run(create()) == ["export", "export"]
 
 
 def test_a_client_that_runs_no_lifespan_needs_none(boxengine_resolved: Resolved, boxes: MemoryBoxes) -> None:
