@@ -33,6 +33,8 @@ class Admitted:
     discarded: Sequence[Discard] = ()
     recalled: Mapping[int, RememberedFailure] = field(default_factory=dict)
     """By item, failures that were remembered outside the database."""
+    at_rest: bool = False
+    """Whether items were left out because the database refused their outcomes."""
 
 
 class Admission:
@@ -69,10 +71,12 @@ class Admission:
                 only, because the drain knows of its own later failures.
         """
         items, unreadable = _readable(claim)
+        at_rest = False
         if self._resting:
-            items = self._resting.awake(items)
+            readable, items = items, self._resting.awake(items)
+            at_rest = len(items) < len(readable)
         if not items:
-            return Admitted(items, unreadable)
+            return Admitted(items, unreadable, at_rest=at_rest)
         tried = any(map(_PROCESSED_AT, items))
         recalled: Mapping[int, RememberedFailure] = {}
         if tried or (number == 0 and not self._are_new(items, claim.now)):
@@ -86,7 +90,7 @@ class Admission:
         for where, prepare in self._preparations:
             items, failures = _prepared(items, prepare, where)
             refused += failures
-        return Admitted(items, refused, discarded, recalled)
+        return Admitted(items, refused, discarded, recalled, at_rest)
 
     def _are_new(self, items: Sequence[Item], now: datetime) -> bool:
         """Whether none of the items can have been tried. If so, they are sent without a round trip to ``remembered``."""

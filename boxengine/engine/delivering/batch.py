@@ -87,6 +87,8 @@ class Handled:
     """Of each bucket the first items, if the next batch may read on behind them."""
     broken: BaseException | None = None
     """Why nothing may be recorded at all."""
+    at_rest: bool = False
+    """Whether items were left out because the database refused their outcomes."""
 
 
 class Batches:
@@ -121,7 +123,16 @@ class Batches:
             parts.circuits.leave(entry, sent)
         goes_on = entry is not FREE and self._goes_on(course, handled)
         self._tell(claim.items, handled, recorded, seconds=parts.clock.monotonic() - began)
-        return report(self._box, claim, recorded, errand.positions, sent, sending=handled.sending, goes_on=goes_on)
+        return report(
+            self._box,
+            claim,
+            recorded,
+            errand.positions,
+            sent,
+            sending=handled.sending,
+            goes_on=goes_on,
+            at_rest=handled.at_rest,
+        )
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -163,7 +174,7 @@ class Batches:
             failed += parts.recording.attempts(sent.failed, now=parts.clock.now())
         settlement = Settlement(list(sent.delivered), list(admitted.discarded), failed)
         passed = self._passed(claim, admitted, settlement, sending, sent) if course.passing else ()
-        return Handled(settlement, sent, seconds, admitted.recalled, sent.kept_back, passed)
+        return Handled(settlement, sent, seconds, admitted.recalled, sent.kept_back, passed, at_rest=admitted.at_rest)
 
     def _sending(self, claim: Claim, course: Course, admitted: Admitted) -> Sending:
         parts = self._parts

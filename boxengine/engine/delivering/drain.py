@@ -36,6 +36,8 @@ class Drain:
         self.holding = holding
         self.claimed = 0
         """Rows that its batches have read so far."""
+        self.at_rest = False
+        """Whether all batches that have read rows left items at rest, and recorded nothing: see ``Report.at_rest``."""
         self._work = work
         self._sizing = sizing
         self._follow_up = follow_up
@@ -144,6 +146,8 @@ class Drain:
             self._sizing.ran_out(report.claimed)
         else:
             self._sizing.fitted()
+        if report.claimed:
+            self.at_rest = report.at_rest and (self.at_rest or not self.claimed)
         self._follow_up.batch(self.box, report)
         return report
 

@@ -141,7 +141,8 @@ class Processor:
         try:
             with self._keeper.keeping(drain.holding), self._attended.attending(drain.holding):
                 ending = self._drained(hold, drain)
-            self._outages.worked(f"box {box.name}", began=started)
+            if not drain.at_rest:  # or the log would say that the box works while nothing of it can be recorded
+                self._outages.worked(f"box {box.name}", began=started)
         except QueueUnavailable:
             if drain.holding.hold.leased:
                 self._taking.leave_later(drain.holding)

@@ -27,6 +27,7 @@ def report(
     *,
     sending: float = 0.0,
     goes_on: bool = False,
+    at_rest: bool = False,
 ) -> Report:
     """The report of a batch.
 
@@ -36,6 +37,7 @@ def report(
         sent: None where nothing was to be sent.
         sending: seconds that the transports took.
         goes_on: whether the next batch reads something else, although this one may have recorded nothing.
+        at_rest: whether items were left out because the database refused their outcomes.
     """
     items, exhausted = claim.items, claim.exhausted
     # Always read on from the old position, and not from the last id. A row with a lower id may be committed after this claim,
@@ -60,6 +62,7 @@ def report(
         exhausted=exhausted,
         next_due=_next_due(box, items, settlement),
         progressed=bool(settlement) or not items or bool(skipped) or goes_on,
+        at_rest=at_rest and not settlement,
         weight=_weight(items),
         sending=sending,
         unreachable={} if sent is None else sent.unreachable,

@@ -85,6 +85,8 @@ class Report:
     """By bucket, how long until the first of the items that have just failed is due again."""
     progressed: bool = True
     """False where rows were read and no outcome was recorded for any of them."""
+    at_rest: bool = False
+    """The same, and items were left out because the database refused their outcomes: nobody knows whether it takes them now."""
     weight: int = 0
     """Bytes of the payloads that were read."""
     sending: float = 0.0

@@ -33,7 +33,7 @@ from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.polling.tasks import Task
 from boxengine.engine.running.outages import Outages
 from boxengine.engine.timing import TIMING
-from boxengine.errors import QueueUnavailable, Unavailable
+from boxengine.errors import QueueUnavailable, StoreUnavailable, Unavailable
 from boxengine.ports.events import Event, OutageEnded
 from tests.unit.engine.bench import make_box, usual
 
@@ -213,6 +213,22 @@ def test_a_thread_that_waits_behind_another_does_not_end_an_outage_of_the_queue(
     shop.queue.take, shop.queue.ping = take, ping  # type: ignore[method-assign]
     shop.processor.turn()
     assert shop.backlog.given
+
+
+def test_a_box_whose_outcomes_are_refused_does_not_work_again_because_its_items_rest() -> None:
+    def during(number: int) -> None:
+        if number == 1:
+            raise StoreUnavailable("no space left on device")
+
+    def more(number: int) -> Mapping[str, Any]:
+        return {"progressed": False, "at_rest": True} if number == 2 else {}
+
+    shop = Shop(threads=1, batches=3, rows=1, during=during, more=more)
+    for recovered in ([], [], [f"box {shop.box.name}"]):
+        shop.processor.turn()
+        assert shop.recovered == recovered
+        shop.clock.advance(2 * TTL)
+        shop.queue.push(shop.box, [Job(bucket, 0, (1,)) for bucket in sorted(BUCKETS)])
 
 
 def test_the_last_bucket_is_kept() -> None:

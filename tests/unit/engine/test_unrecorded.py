@@ -45,8 +45,9 @@ def test_a_commit_that_fails_twice_is_forgiven_and_then_the_batch_rests() -> Non
             bench.run(delivery)
     assert transport.ids == [item] * 3
     broken = False
+    assert bench.run(delivery).at_rest
     bench.clock.advance(timedelta(seconds=5))
-    bench.run(delivery)
+    assert not bench.run(delivery).at_rest
     assert transport.ids == [item] * 4
     assert bench.row(item).status == Status.DELIVERED
 
