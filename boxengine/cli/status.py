@@ -26,7 +26,7 @@ from boxengine.cli.context import (
 from boxengine.cli.job_status import JobLook
 from boxengine.cli.status_view import COUNTED, view
 from boxengine.domain.item import rfc3339
-from boxengine.errors import StoreUnavailable
+from boxengine.errors import QueueUnavailable, StoreUnavailable
 from boxengine.ports import Count, OpenCircuit, WorkerInfo, Workers
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def status(
         else None,
         None if store is None else JobLook(store, of_jobs, auto_disabled=auto_disabled, exact=exact),
         None if store is None else _workers_of_jobs(boxes, store),
+        takes_writes=servers.queue.ping,
     )
     try:
         if not watch:
@@ -124,13 +125,22 @@ def _watch(look: _Look, wait: Callable[[float], bool], interval: float, *, as_js
 class _Look:
     """Takes looks at the boxes; each gives one row per box."""
 
-    def __init__(self, lookout: Lookout | None, jobs: JobLook | None, of_jobs: Workers | None) -> None:
+    def __init__(
+        self,
+        lookout: Lookout | None,
+        jobs: JobLook | None,
+        of_jobs: Workers | None,
+        *,
+        takes_writes: Callable[[], None],
+    ) -> None:
         """Args:
         of_jobs: the workers that run long jobs; None: there are no such boxes.
+        takes_writes: raises ``QueueUnavailable`` where Redis answers questions, and takes no jobs.
         """
         self._lookout = lookout
         self._jobs = jobs
         self._of_jobs = of_jobs
+        self._takes_writes = takes_writes
         self.problems: list[str] = []
         """The problems of the last look; ``hints`` are of the last look, too."""
         self.hints: list[str] = []
@@ -143,6 +153,8 @@ class _Look:
             look = self._lookout.look()
             self.problems, self.hints = list(look.unanswered), list(look.hints)
             rows += [_row(each, look.taken_at) for each in look.boxes]
+            if look.workers is not None:  # it answers; workers that cannot write to it soon look as if none ran
+                self._ask_redis()
         if self._jobs is not None:
             of_jobs = self._jobs.rows(self.problems)
             workers = self._living() if of_jobs else []
@@ -151,6 +163,12 @@ class _Look:
                 {**row, "workers": None if row["ready"] is None else _those_of(row["box"], workers)} for row in of_jobs
             ]
         return rows
+
+    def _ask_redis(self) -> None:
+        try:
+            self._takes_writes()
+        except QueueUnavailable as error:
+            self.problems.append(f"{error}; nothing is delivered until it takes them: boxengine doctor says more")
 
     def _living(self) -> list[WorkerInfo] | None:
         """The known workers that run long jobs; None: the database does not answer."""

@@ -188,6 +188,28 @@ def test_with_redis_out_it_shows_what_the_database_knows_and_exits_with_1(
     assert len(project.errors.splitlines()) >= 1
 
 
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("CONFIG SET maxmemory 1", "used memory > 'maxmemory'"),
+        ("REPLICAOF 127.0.0.1 1", "the server is a replica"),
+    ],
+    ids=["full", "replica"],
+)
+def test_with_a_redis_that_takes_no_writes_it_says_so_and_exits_with_1(
+    tmp_path: Path, postgres_url: str, own_redis: EmbeddedValkey, command: str, told: str
+) -> None:
+    project = Project(tmp_path, database=postgres_url, redis=own_redis.url())
+    project.call("db", "create")
+    with Redis.from_url(own_redis.url()) as client:
+        client.execute_command(*command.split())
+    (row,) = rows(project, expect=1)
+    assert (row["pending"], row["queue"], row["workers"]) == (0, 0, [])
+    (line,) = project.errors.splitlines()
+    assert told in line
+    assert "nothing is delivered" in line
+
+
 def test_with_the_database_out_it_shows_what_redis_knows_and_exits_with_1(project: Project) -> None:
     project.call("pause", "order_outbox_item")
     project.config.write_text(
@@ -284,7 +306,7 @@ def test_watch_shows_what_is_wrong_on_a_screen_that_is_too_low_for_all_boxes(mon
         seen.append(screen.getvalue())
         return True
 
-    status._watch(Out(None, None, None), wait, 0, as_json=False)
+    status._watch(Out(None, None, None, takes_writes=lambda: None), wait, 0, as_json=False)
     assert re.search(r"as of \d\d:\d\d:\d\d", seen[0]), (
         "nobody takes an old view for a new one while a server is silent"
     )
