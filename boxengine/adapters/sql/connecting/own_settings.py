@@ -26,6 +26,13 @@ _READ_COMMITTED = (
     "SELECT set_config('default_transaction_isolation', 'read committed', false) "
     "WHERE current_setting('default_transaction_isolation') <> 'read committed'"
 )
+TEXTS = " UNION ALL ".join(
+    # The first would make the text NULL of an array's missing values, and no outcome in a log could be recorded. Under the second
+    # the names of types come in quotes, and SQLAlchemy does not know them.
+    f"SELECT set_config('{name}', '{value}', false) WHERE current_setting('{name}') <> '{value}'"
+    for name, value in (("array_nulls", "on"), ("quote_all_identifiers", "off"))
+)
+"""How values and names are read and written as texts."""
 _ISO = (
     # The driver reads no other dates. Poolers keep this setting for each client.
     "SELECT set_config('datestyle', 'ISO', false) WHERE current_setting('datestyle') NOT LIKE 'ISO%'"
@@ -35,11 +42,11 @@ _ISO = (
 def set_on(connection: psycopg.Connection[Any]) -> None:
     """Makes the settings for the session of a new connection in autocommit mode."""
     if not is_pooled(connection):
-        connection.execute(f"{_NO_LIMITS}; {_KEEPALIVES}; {_READ_COMMITTED}", prepare=False)
+        connection.execute(f"{_NO_LIMITS}; {_KEEPALIVES}; {_READ_COMMITTED}; {TEXTS}", prepare=False)
     if not (connection.info.parameter_status("DateStyle") or "").startswith("ISO"):
         connection.execute(_ISO, prepare=False)
 
 
 def set_again(connection: psycopg.Connection[Any]) -> tuple[str, ...]:
     """The statements that do the same after a ``RESET ALL``. Behind a pooler the session itself is not ours."""
-    return (_ISO,) if is_known_as_pooled(connection) else (_ISO, _NO_LIMITS, _KEEPALIVES, _READ_COMMITTED)
+    return (_ISO,) if is_known_as_pooled(connection) else (_ISO, _NO_LIMITS, _KEEPALIVES, _READ_COMMITTED, TEXTS)

@@ -18,8 +18,8 @@ from psycopg import DataError, pq
 from psycopg.errors import LockNotAvailable
 
 from boxengine.adapters.sql.connecting.cursors import Cursor
-from boxengine.adapters.sql.connecting.own_settings import set_again
-from boxengine.adapters.sql.connecting.pooler import committing
+from boxengine.adapters.sql.connecting.own_settings import TEXTS, set_again
+from boxengine.adapters.sql.connecting.pooler import committing, is_known_as_pooled
 from boxengine.adapters.sql.connecting.round_trip import Answer, Step
 from boxengine.adapters.sql.dialects.base import FIRST_GIVEN_UP, LOOKED_AT, LOOKED_THROUGH, NextRows, Row, Taken
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light, payload_of
@@ -270,7 +270,8 @@ class PostgresStatements:
     def take_back(self, cursor: Cursor) -> None:
         with cursor.connection.pipeline():
             held = cursor.connection.execute("SELECT current_setting('boxengine.held', true)", prepare=False)
-            for statement in _RESETS:
+            ours = () if is_known_as_pooled(cursor.connection) else (TEXTS,)
+            for statement in (*_RESETS, *ours):
                 cursor.connection.execute(statement, prepare=False)
         if not held.fetchone()[0]:
             raise StoreUnavailable(ENDED)

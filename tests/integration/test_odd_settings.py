@@ -1,4 +1,4 @@
-"""A database that writes dates in a form of its own."""
+"""A database whose settings change the form of dates, arrays and names."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tests.integration.engine.rig import Rig
 from tests.servers.databases import with_setting
 
 
-@pytest.fixture
-def german(postgres_url: str) -> str:
-    return with_setting(postgres_url, "datestyle=German")
+@pytest.fixture(params=["datestyle=German", "array_nulls=off", "quote_all_identifiers=on"])
+def odd(request: pytest.FixtureRequest, postgres_url: str) -> str:
+    return with_setting(postgres_url, request.param)
 
 
 @pytest.mark.parametrize("storage", ["table", "log"])
-def test_a_worker_delivers_and_cleans_up_there(tmp_path: Path, german: str, redis_url: str, storage: str) -> None:
+def test_a_worker_delivers_and_cleans_up_there(tmp_path: Path, odd: str, redis_url: str, storage: str) -> None:
     def handle(_item: Item, _payload: bytes, *, session: Session) -> None:
         session.execute(text("SELECT 1"))
 
-    with Rig(tmp_path, database=german, redis=redis_url, box={"storage": storage}) as rig:
+    with Rig(tmp_path, database=odd, redis=redis_url, box={"storage": storage}) as rig:
         rig.create_tables()
         rig.carry(handle)
         with rig.worker() as watcher:
