@@ -145,6 +145,6 @@ def _part(area: str, ask: Callable[[], list[Remark]]) -> list[Remark]:
         )
         return [Remark(area=area, text=f"{error}.", advice=advice)]
     except BoxError as error:
-        return [Remark(area=area, text=f"{error}.", advice="Bring it back; until then its findings are unknown.")]
+        return [Remark(area=area, text=f"{error}.", advice="Make it answer; until then its findings are unknown.")]
     except ModuleNotFoundError as error:
         return [Remark(area=area, text=f"{error.name} is not installed.", advice=f"pip install {error.name}")]

@@ -28,6 +28,14 @@ class Refused(Exception):
         ),
         (Refused("division by zero", "22012"), "division by zero"),
         (
+            Refused("FATAL:  sorry, too many clients already", None),
+            "FATAL:  sorry, too many clients already; the server runs: find out who holds its connections, or raise the limit",
+        ),
+        (
+            Exception(1040, "Too many connections"),
+            "Too many connections; the server runs: find out who holds its connections, or raise the limit (1040)",
+        ),
+        (
             Exception(2003, "Can't connect to MySQL server on 'db'"),
             "Can't connect to MySQL server on 'db'; check database.url, and that the server runs (2003)",
         ),

@@ -42,6 +42,14 @@ _GONE = (
 _LOCKED = "somebody has locked the table, a migration perhaps, or a row"
 _NO_TABLE = "boxengine db create makes the tables of the boxes"
 _NO_SERVER = "check database.url, and that the server runs"
+_NO_ROOM = "the server runs: find out who holds its connections, or raise the limit"
+_SAY_NO_ROOM = (
+    "too many clients",
+    "too many connections",
+    "connection slots are reserved",
+    "no more connections allowed",
+)
+"""What PostgreSQL and PgBouncer say. The driver's error about a connection that failed has no SQLSTATE."""
 _NEXT_STEPS_BY_STATE = {
     LOCK_NOT_AVAILABLE: _LOCKED,
     _NO_SUCH_TABLE_STATE: _NO_TABLE,
@@ -51,7 +59,9 @@ _NEXT_STEPS_BY_STATE = {
 _NEXT_STEPS = {
     0: f"the connection was closed: {_GONE}",
     _NO_SUCH_TABLE: _NO_TABLE,
+    1040: _NO_ROOM,
     1153: "raise max_allowed_packet on the server, or keep payloads below it with max_payload_bytes",
+    1203: _NO_ROOM,
     1205: "another transaction held the rows, or the table, for too long",
     1213: "two transactions waited for each other",
     1305: TransactionLost.BY_A_HANDLER,
@@ -167,6 +177,8 @@ def sentence(error: BaseException) -> str:
     step = _NEXT_STEPS_BY_STATE.get(getattr(error, "sqlstate", None) or "")
     if step is None and "onnection refused" in said:
         step = _NO_SERVER
+    if step is None and any(words in said for words in _SAY_NO_ROOM):
+        step = _NO_ROOM
     return f"{said}; {step}" if step else said
 
 
