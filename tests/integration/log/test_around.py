@@ -450,6 +450,16 @@ def test_an_item_that_waits_in_the_side_table_does_not_step_aside_again(bench: B
     assert bench.side() == [(failed, Status.DELIVERED, 1)]
 
 
+def test_positions_of_another_server_are_told_of_until_a_worker_has_brought_them_over(bench: Bench) -> None:
+    waiting = bench.commit()
+    bench.run("UPDATE order_items_positions SET server = 1")
+    (told,) = checks.check(bench.engine, [bench.box])
+    assert told.severity == "warning"
+    assert "another server's transactions" in told.message
+    assert bench.take() == [waiting]
+    assert checks.check(bench.engine, [bench.box]) == []
+
+
 @pytest.mark.parametrize("server", ["server", "1"], ids=["the same server", "another server"])
 def test_data_restored_beside_the_positions_of_db_create_goes_on_where_it_was(bench: Bench, server: str) -> None:
     delivered = [bench.commit(bucket=bucket) for bucket in (0, 1)]

@@ -337,6 +337,15 @@ def doubled_positions(connection: Connection, found: LogTable) -> int:
     return int(connection.execute(query).scalar() or 0)
 
 
+def foreign_positions(connection: Connection, found: LogTable) -> int:
+    """How many positions are in another server's numbers, and no worker has brought them over yet."""
+    query = text(
+        f"SELECT count(*) FROM {in_text(found.positions)} "
+        "WHERE server <> (SELECT system_identifier FROM pg_catalog.pg_control_system())"
+    )
+    return int(connection.execute(query).scalar() or 0)
+
+
 def in_text(name: str) -> str:
     """A quoted name for SQLAlchemy's ``text``, to which a colon begins a parameter."""
     return name.replace(":", "\\:")

@@ -33,6 +33,9 @@ _NO_DELIVERY = "Until then, workers deliver nothing of this box."
 _IDENTIFY = "As its owner: ALTER TABLE {} REPLICA IDENTITY FULL."
 _MOMENTS = ("available_at", "created_at", "processed_at", "updated_at")
 _ONE_KEPT = "A worker that starts keeps the right one, as does boxengine db reposition."
+_BROUGHT_OVER = (
+    "Once the restore has ended, start a worker, which does so at its first claim, or run boxengine db reposition."
+)
 _INDEXES_OF_A_LOG = (("ix", "xact"), ("ix", "id"), ("ux", "uuid"), ("ux", "dedup_key"))
 _AS_THEY_COME = (
     "ALTER SEQUENCE {} CACHE 1; then restart the applications, whose sessions use up the ids that they have."
@@ -219,11 +222,17 @@ def _check_log(connection: Connection, found: BoxTable, table: Table) -> list[Fi
         f"the log of table {box.table} has two positions for {plural(doubled, 'bucket')}: the data of a dump was restored beside "
         "those of db create"
     )
+    foreign = logs.foreign_positions(connection, log)
+    elsewhere = (
+        f"the log of table {box.table} has positions in the numbers of another server's transactions (a restored dump, a logical "
+        f"copy) for {plural(foreign, 'bucket')}: until a worker brings them over, items that wait are not counted as pending"
+    )
     arriving = logs.arriving_by(connection, log)
     return [
         *([Finding(box.name, "error", STILL_ARRIVING.format(", ".join(arriving)), _NO_DELIVERY)] if arriving else []),
         *([Finding(box.name, "error", told)] if absent else []),
         *([Finding(box.name, "error", twice, _ONE_KEPT)] if doubled else []),
+        *([Finding(box.name, "warning", elsewhere, _BROUGHT_OVER)] if foreign else []),
         *_check_indexes_of_log(connection, box, log),
         *_check_own_columns(connection, found, log, table),
         *_check_constraints(connection, found, log),
