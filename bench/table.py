@@ -21,20 +21,30 @@ class BenchTable:
     name: str
     buckets: int
 
-    def fill(self, count: int, *, hot: bool = False) -> None:
+    def fill(self, count: int, *, hot: bool = False, delayed: bool = False) -> None:
         """Leaves ``count`` pending rows and nothing else, with fresh statistics and nothing left to write back.
 
-        The rows are spread evenly over the buckets; ``hot``: all have the same key.
+        The rows are spread evenly over the buckets; ``hot``: all have the same key; ``delayed``: all wait for tomorrow.
         """
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             connection.execute(SQL("TRUNCATE {}").format(Identifier(self.name)))
-        self.add(count, hot=hot)
+        self.add(count, hot=hot, delayed=delayed)
         self.settle_down()
 
-    def add(self, count: int, *, hot: bool = False, delivered: bool = False, payload: int = PAYLOAD) -> None:
+    def add(
+        self,
+        count: int,
+        *,
+        hot: bool = False,
+        delivered: bool = False,
+        delayed: bool = False,
+        payload: int = PAYLOAD,
+    ) -> None:
         """Adds rows to the existing ones, without a wake-up."""
         key, bucket = ("1", "1") if hot else ("n", f"n % {self.buckets}")
         columns, values = self._outcome(delivered=delivered)
+        if delayed:
+            columns, values = f"{columns}, available_at", f"{values}, now() + interval '1 day'"
         statement = SQL(
             "INSERT INTO {table} (uuid, event_key, bucket, payload{columns}) "
             "SELECT gen_random_uuid(), ({key})::text, {bucket}, convert_to(repeat('x', {payload}), 'UTF8'){values} "

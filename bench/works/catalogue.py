@@ -38,6 +38,7 @@ WORKS: Mapping[str, Work] = {
     "create": create.one_by_one,
     "create-batch": create.in_batches,
     "latency": latency.latency,
+    "latency-beside-delayed": latency.beside_delayed,
     "wakeup-tax": wakeups.taxes,
     "wakeup-tax-of-processes": wakeups.taxes_in_processes,
     "wakeup-tax-on-a-loop": wakeups.taxes_on_a_loop,

@@ -28,6 +28,8 @@ FIRST_SECONDS = 120
 """The same of a worker of boxengine, so many that it is past its first seconds, in which it works by leases alone."""
 PUNCH: Mapping[str, Mapping[str, Any]] = {"bench.works.latency.Punch": {}}
 """The transport."""
+DELAYED = (0, 10_000, 100_000, 1_000_000)
+"""Items that wait beside those that are timed."""
 FLOOR = "LISTEN/NOTIFY by hand"
 _CLOCKS: dict[int, Clock] = {}
 """The running clock, where transports find it, because the worker creates them by itself."""
@@ -102,11 +104,34 @@ def latency(stand: Stand) -> list[Line]:
     return [_line(storage, name, *bars[name], measured) for storage in ("table", "log") for name in bars]
 
 
-def run_round(site: Site, count: int) -> list[float]:
-    """Milliseconds from commit to transport for each of this many items, with a worker in this process."""
+def beside_delayed(stand: Stand) -> list[Line]:
+    """The same with delayed items in the box, which wait for tomorrow, by their number and the number of buckets."""
+    count = stand.scale.pick(100, 20)
+    lines = []
+    for buckets in (16, 256):
+        with stand.site(buckets=buckets, transport=PUNCH) as site:
+            for delayed in (stand.scale.pick(full, full // 100) for full in DELAYED):
+                found = [run_round(site, count, delayed=delayed) for _ in range(stand.scale.long_rounds())]
+                lines.append(
+                    Line(
+                        work=f"commit to transport beside {delayed:,} delayed items in {buckets} buckets, p50",
+                        figure=percentile([value for each in found for value in each], 0.5),
+                        unit=" ms",
+                        spread=spread_of([percentile(each, 0.5) for each in found]),
+                    )
+                )
+    return lines
+
+
+def run_round(site: Site, count: int, *, delayed: int = 0) -> list[float]:
+    """Milliseconds from commit to transport for each of this many items, with a worker in this process.
+
+    Args:
+        delayed: how many delayed items the box already has.
+    """
     store = connect_store(site.boxes.resolved.settings)
     try:
-        return _round(site, store.engine, count, lambda: _worker(site), warm_up=WARM_UP)
+        return _round(site, store.engine, count, lambda: _worker(site), warm_up=WARM_UP, delayed=delayed)
     finally:
         store.close()
 
@@ -119,9 +144,15 @@ def _worker(site: Site) -> Iterator[None]:
 
 
 def _round(
-    site: Site, engine: Engine, count: int, program: Callable[[], AbstractContextManager[object]], *, warm_up: int
+    site: Site,
+    engine: Engine,
+    count: int,
+    program: Callable[[], AbstractContextManager[object]],
+    *,
+    warm_up: int,
+    delayed: int = 0,
 ) -> list[float]:
-    site.table().fill(0)
+    site.table().fill(delayed, delayed=delayed > 0)
     clock = _CLOCKS[0] = Clock(warm_up + count, warm_up=warm_up)
     with program():
         _write(site, engine, clock, warm_up + count)

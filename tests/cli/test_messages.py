@@ -119,6 +119,26 @@ def test_a_url_with_a_driver_that_nobody_knows_is_one_line(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("pool_size=5", "psycopg has no option pool_size"),
+        ("ssl_mode=require", "psycopg has no option ssl_mode; did you mean sslmode?"),
+    ],
+)
+def test_an_option_that_the_driver_does_not_have_is_one_line_and_no_outage(
+    tmp_path: Path, options: str, said: str
+) -> None:
+    (tmp_path / "outbox.yml").write_text("outbox_items: {a_item: {transports: {log: {}}}}")
+    environment = {**os.environ, "DATABASE_URL": f"postgresql://me@127.0.0.1:1/shop?sslmode=prefer&{options}"}
+    command = [sys.executable, "-m", "boxengine", "start"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"boxengine: database.url: {said}\n"
+
+
+@pytest.mark.parametrize(
     ("boxes", "command"),
     [
         ("outbox_items: {a_item: {}}", ["start"]),

@@ -106,6 +106,8 @@ def test_a_receiver_that_several_workers_cannot_reach_is_told_once() -> None:
     counts = replace(COUNTS, pending=Count(7))
     found = only(replace(WELL, circuits=(circuit, circuit), counts=counts, waits_since=NOW - timedelta(minutes=5)))
     assert found.sentence == "http of order_outbox_item has not reached its receiver for 5 min: refused. 7 items wait."
+    alone = only(replace(WELL, circuits=(circuit,), counts=replace(COUNTS, pending=Count(1))))
+    assert alone.sentence.endswith(" 1 item waits.")
 
 
 @pytest.mark.parametrize(("order", "place"), [(StrictOrder.KEY, "of key a"), (StrictOrder.BUCKET, "of bucket 3")])

@@ -172,7 +172,7 @@ def told_of_retention(box: Box, age: timedelta) -> tuple[str, str]:
 
 
 def _circuits(facts: Facts) -> Iterator[Problem]:
-    wait = f" {counted(facts.waiting, 'item')} wait." if facts.waiting else ""
+    wait = f" {counted(facts.waiting, 'item')} {_verb(facts.waiting, 'wait')}." if facts.waiting else ""
     by_transport = {circuit.transport: circuit for circuit in facts.circuits}
     for transport, circuit in by_transport.items():
         yield Problem(

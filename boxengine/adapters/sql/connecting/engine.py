@@ -7,9 +7,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import timedelta
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
+from psycopg import pq
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
@@ -63,6 +65,7 @@ def connect(
     """
     try:
         address = address_of(url)
+        _refuse_unknown_options(address)
         silence = max(1, math.ceil(idle_timeout.total_seconds()))
         engine = create_engine(
             address,
@@ -217,6 +220,21 @@ def _translated(address: URL) -> URL:
     return address.set(query=query)
 
 
+def _refuse_unknown_options(address: URL) -> None:
+    """Refuses an option that libpq and psycopg do not have: each connection would fail, as if the server were down.
+
+    Raises:
+        ArgumentError: it has one.
+    """
+    if address.drivername != "postgresql+psycopg" or not address.query:
+        return
+    known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()} | _OF_PSYCOPG
+    for name in address.query:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            raise ArgumentError(f"psycopg has no option {name}" + (f"; did you mean {near[0]}?" if near else ""))
+
+
 def _look_for_pooler(connection: Any, _record: object, *, prepared: bool | None) -> None:
     """Finds out whether a pooler stands before the server, and makes the driver ignore requests to prepare statements."""
     with _closed_on_error(connection):
@@ -249,6 +267,8 @@ _OURS = {
     **{f"postgresql{driver}": "postgresql+psycopg" for driver in _POSTGRESQL},
     **{f"{name}{driver}": f"{name}+pymysql" for name in ("mysql", "mariadb") for driver in _MYSQL},
 }
+_OF_PSYCOPG = frozenset({"autocommit", "context", "cursor_factory", "prepare_threshold", "row_factory"})
+"""Options of psycopg that libpq does not have."""
 _IN_LIBPQ = {"ssl": "sslmode", "timeout": "connect_timeout"}
 _ONLY_ASYNCPG = frozenset(
     {
