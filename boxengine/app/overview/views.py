@@ -50,10 +50,6 @@ class BoxView:
         """Deliveries per second."""
         return None if self.lately is None else self.lately.delivered / self.lately_lasts.total_seconds()
 
-    @property
-    def worst(self) -> Problem | None:
-        return self.problems[0] if self.problems else None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:

@@ -49,9 +49,6 @@ class Transactions:
         self._running.discard(number)
         self._last_ended = max(self._last_ended, number)
 
-    def is_running(self, number: int) -> bool:
-        return number in self._running
-
     @property
     def oldest_running(self) -> int:
         """The first number whose transaction has yet to end, or to begin."""
