@@ -10,6 +10,7 @@ from typing import assert_never
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
+from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import Discard, Verdict
 from boxengine.domain.retry import RetryStrategy
 from boxengine.engine.answers import failed, refusal
@@ -31,7 +32,7 @@ class Admitted:
     failed: Sequence[Failed] = ()
     """Attempts that failed before the item could be sent."""
     discarded: Sequence[Discard] = ()
-    recalled: Mapping[int, RememberedFailure] = field(default_factory=dict)
+    recalled: Mapping[ItemId, RememberedFailure] = field(default_factory=dict)
     """By item, failures that were remembered outside the database."""
     at_rest: bool = False
     """Whether items were left out because the database refused their outcomes."""
@@ -78,7 +79,7 @@ class Admission:
         if not items:
             return Admitted(items, unreadable, at_rest=at_rest)
         tried = any(map(_PROCESSED_AT, items))
-        recalled: Mapping[int, RememberedFailure] = {}
+        recalled: Mapping[ItemId, RememberedFailure] = {}
         if tried or (number == 0 and not self._are_new(items, claim.now)):
             recalled = self._remembered.of(items)
             if recalled:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
+from boxengine.domain.item_id import ItemId
 from boxengine.ports import Observer, events
 
 REMEMBERED = 10_000
@@ -19,7 +20,7 @@ class KeptBackItems:
     def __init__(self, box: Box, *, observer: Observer) -> None:
         self._box = box
         self._observer = observer
-        self._told: dict[int, None] = {}
+        self._told: dict[ItemId, None] = {}
         self._lock = threading.Lock()
 
     def tell(self, items: Sequence[Item]) -> None:
@@ -27,7 +28,7 @@ class KeptBackItems:
         with self._lock:
             new = [item for item in items if item.id not in self._told]
             self._told.update(dict.fromkeys(item.id for item in new))
-            for oldest in list(self._told)[: max(0, len(self._told) - REMEMBERED)]:
-                del self._told[oldest]
+            while len(self._told) > REMEMBERED:
+                del self._told[next(iter(self._told))]
         if new:
             self._observer.see(events.KeptBack(self._box, items=new))
