@@ -165,29 +165,23 @@ def _of_reference(site: Site, side: BoxType) -> list[Route]:
     ]
 
 
-def _page(
+def _route(
     site: Site,
     path: str,
     handler: Handler,
     *,
+    page: bool,
     role: Role | None,
     changes: bool = False,
     methods: Sequence[str] = ("GET",),
 ) -> Route:
-    answer = endpoint(site, handler, failing=pages.failure, role=role, changes=changes, page=True)
+    failing = pages.failure if page else api_failure
+    answer = endpoint(site, handler, failing=failing, role=role, changes=changes, page=page)
     return Route(path, answer, methods=list(methods))
 
 
-def _api(
-    site: Site,
-    path: str,
-    handler: Handler,
-    *,
-    role: Role | None,
-    changes: bool = False,
-    methods: Sequence[str] = ("GET",),
-) -> Route:
-    return Route(path, endpoint(site, handler, failing=api_failure, role=role, changes=changes), methods=list(methods))
+_page = partial(_route, page=True)
+_api = partial(_route, page=False)
 
 
 class _Static(StaticFiles):
