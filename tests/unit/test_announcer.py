@@ -14,7 +14,7 @@ import pytest
 from boxengine.adapters.announcer import MOST, Announcer, Pace, TaskAnnouncer, _Gathered
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Signal
-from tests.eventually import eventually
+from tests.eventually import PATIENCE, eventually
 
 
 class Server:
@@ -82,8 +82,15 @@ def test_nothing_is_lost_between_threads_that_tell_and_join_what_waits(monkeypat
     monkeypatch.setattr("boxengine.adapters.announcer.MOST", 4)
     monkeypatch.setattr("boxengine.adapters.announcer.SHORTEST", 0)
     monkeypatch.setattr("boxengine.adapters.announcer.LONGEST", 0)
-    sent: list[Signal] = []
-    announcer = Announcer(lambda: nullcontext(sent.extend))
+    sent: set[Signal] = set()
+    some_came = threading.Condition()
+
+    def send(signals: list[Signal]) -> None:
+        with some_came:
+            sent.update(signals)
+            some_came.notify()
+
+    announcer = Announcer(lambda: nullcontext(send))
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -95,7 +102,8 @@ def test_nothing_is_lost_between_threads_that_tell_and_join_what_waits(monkeypat
                 thread.join()
             last = Signal(f"last {number}", None)
             announcer.tell([last])
-            eventually(lambda last=last: last in sent)  # type: ignore[misc]
+            with some_came:
+                assert some_came.wait_for(lambda last=last: last in sent, timeout=PATIENCE)  # type: ignore[misc]
     finally:
         sys.setswitchinterval(interval)
 
