@@ -1,7 +1,7 @@
 """Commands of Python that begin at once: a process that has imported the packages boxengine uses forks for each.
 
 Importing them takes up to 1.5 s of a ``manage.py``, and the tests run hundreds. Boxengine itself is imported by the command, so
-that one which forgets an import fails here as it would for a user. Not for commands that live on: use ``subprocess.Popen``.
+that one which forgets an import fails here as it would for a user. Not for tests of what a process imports, or of its memory.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -65,44 +66,106 @@ def _told(env: Mapping[str, str]) -> dict[str, str]:
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
-def run(
-    command: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdin: bytes = b"", timeout: float = 60
-) -> subprocess.CompletedProcess[bytes]:
-    """Runs ``-m module arguments...`` or ``script.py arguments...`` in a fork of the prepared process, with captured output.
+class Started:
+    """A command in a fork of the prepared process, with what the tests need of ``subprocess.Popen``."""
+
+    def __init__(self, command: Sequence[str], answers: socket.socket) -> None:
+        self._command = command
+        # Unbuffered, so that select() knows of whatever has not been read.
+        self._answers = answers.makefile("rb", buffering=0)
+        answers.close()
+        self.pid = int(self._answers.readline())
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, None while it runs."""
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(timeout=0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, once it has ended.
+
+        Raises:
+            subprocess.TimeoutExpired: it has not ended in time.
+        """
+        if self.returncode is None:
+            if timeout is not None and not select.select([self._answers], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self._command, timeout)
+            self.returncode = int(self._answers.readline())
+            self._answers.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Ends it as a crash would."""
+        self.send_signal(signal.SIGKILL)
+
+
+Process = subprocess.Popen[bytes] | Started
+_NOTHING = os.open(os.devnull, os.O_RDONLY)
+
+
+def start(
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    stdin: int = _NOTHING,
+    stdout: int = 1,
+    stderr: int = 2,
+    own_group: bool = False,
+) -> Process:
+    """Starts ``-m module arguments...`` or ``script.py arguments...`` in a fork of the prepared process, and leaves it running.
 
     Where the environment tells Python something else, a process of its own runs the command.
 
     Args:
         command: what stands after ``python``.
+        stdin: a descriptor, as the other two.
+        own_group: whether it leads a process group, as a shell's commands do.
+    """
+    if _told(env) != _told(ENVIRONMENT):
+        program = [sys.executable, *command]
+        group = 0 if own_group else None
+        return subprocess.Popen(
+            program, cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr, process_group=group
+        )
+    here, there = socket.socketpair()
+    with there:
+        what = {"command": [*command], "cwd": str(cwd), "env": {**env}, "own_group": own_group}
+        _prepared().ask(what, [there.fileno(), stdin, stdout, stderr])
+    return Started(command, here)
+
+
+def run(
+    command: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdin: bytes = b"", timeout: float = 60
+) -> subprocess.CompletedProcess[bytes]:
+    """As ``start``, with captured output; returns once the command has ended.
+
+    Args:
         timeout: seconds, after which the command is killed.
 
     Raises:
         subprocess.TimeoutExpired: the command did not end in time.
     """
-    if _told(env) != _told(ENVIRONMENT):
-        program = [sys.executable, *command]
-        return subprocess.run(program, cwd=cwd, env=env, input=stdin, timeout=timeout, capture_output=True, check=False)
     with ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
         files[0].write(stdin)
         files[0].seek(0)
-        here, there = socket.socketpair()
-        with here:
-            with there:
-                _prepared().ask(
-                    {"command": [*command], "cwd": str(cwd), "env": {**env}},
-                    [there.fileno(), *(file.fileno() for file in files)],
-                )
-            here.settimeout(timeout)
-            answers = stack.enter_context(here.makefile())
-            pid = int(answers.readline())
-            try:
-                code = int(answers.readline())
-            except TimeoutError:
-                os.kill(pid, signal.SIGKILL)
-                raise subprocess.TimeoutExpired(command, timeout) from None
-        out, err = (_content(file) for file in files[1:])
-        return subprocess.CompletedProcess(command, code, out, err)
+        given, out, err = (file.fileno() for file in files)
+        process = start(command, cwd=cwd, env=env, stdin=given, stdout=out, stderr=err)
+        try:
+            code = process.wait(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        return subprocess.CompletedProcess(command, code, *(_content(file) for file in files[1:]))
 
 
 def _content(file: Any) -> bytes:
@@ -149,13 +212,20 @@ def _next_command(requests: socket.socket) -> tuple[dict[str, Any], list[int]] |
         body = requests.recv(int.from_bytes(length), socket.MSG_WAITALL)
         if os.fork() == 0:
             requests.close()
-            answers, *streams = descriptors
+            what, (answers, *streams) = json.loads(body), descriptors
             if (pid := os.fork()) == 0:
                 os.close(answers)
-                return json.loads(body), streams
+                return what, streams
+            for descriptor in streams:
+                os.close(descriptor)  # whoever reads a pipe waits for its last writer
+            if what["own_group"]:
+                os.setpgid(pid, pid)
             os.write(answers, f"{pid}\n".encode())
-            _, status = os.waitpid(pid, 0)
-            os.write(answers, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            if ended is not None:
+                code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+                os.write(answers, f"{code}\n".encode())
+            os.read(answers, 1)  # until whoever asked has read it, the number belongs to no other process
             os._exit(0)
         for descriptor in descriptors:
             os.close(descriptor)

@@ -7,8 +7,6 @@ import io
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -191,14 +189,10 @@ class Worker:
 
     def __init__(self, folder: Path, options: Sequence[str]) -> None:
         self.log = folder / f"worker-{os.urandom(3).hex()}.log"
+        command, env = ["-m", "boxengine", "start", *options], {**os.environ}
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "boxengine", "start", *options],
-                cwd=folder,
-                stdout=log,
-                stderr=log,
-                process_group=0,
-            )
+            number = log.fileno()
+            self.process = prepared.start(command, cwd=folder, env=env, stdout=number, stderr=number, own_group=True)
 
     def signal(self, number: Signals) -> None:
         self.process.send_signal(number)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -216,16 +214,14 @@ class DjangoProject:
             worker.kill()
             worker.wait()
 
-    def start_worker(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def start_worker(self, *arguments: str) -> prepared.Process:
         """Starts ``manage.py boxengine start``; the caller stops or kills it."""
         return self.start("boxengine", *arguments, "start")
 
-    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str) -> prepared.Process:
         """Starts ``manage.py`` with these arguments and leaves it running; its output goes to ``worker.log``."""
         with (self.folder / "worker.log").open("a") as log:
-            return subprocess.Popen(
-                [sys.executable, "manage.py", *arguments], cwd=self.folder, env=self._environ, stderr=log
-            )
+            return prepared.start(["manage.py", *arguments], cwd=self.folder, env=self._environ, stderr=log.fileno())
 
     def announced(self) -> list[str]:
         """What the transport wrote."""
