@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,32 +26,39 @@ def export(job):
 
 
 @pytest.fixture
-def project(tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Project:
+def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module of the task in the project's folder, where commands that run in this process find it, too."""
     (tmp_path / "reports.py").write_text(REPORTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "reports", raising=False)
+
+
+@pytest.fixture
+def project(tmp_path: Path, postgres_url: str, reports: None) -> Project:
     # No Redis answers there: long jobs need none.
     return Project(tmp_path, database=postgres_url, redis="redis://127.0.0.1:1/0", more=JOBS)
 
 
 def test_a_job_from_its_creation_to_its_end(project: Project) -> None:
     assert "report_job: table report_jobs made" in project.run("db", "create", "report_job")
-    assert "all in order" in project.run("db", "check", "report_job")
-    assert "CREATE TABLE report_jobs_events" in project.run("db", "ddl", "report_job")
+    assert "all in order" in project.call("db", "check", "report_job")
+    assert "CREATE TABLE report_jobs_events" in project.call("db", "ddl", "report_job")
     created = project.run("create", "report_job", "--task", "export", "--args", '{"n": 1}', "--lock-key", "k")
     assert created == "job 1 written to report_job\n"
-    project.run("create", "report_job", "--task", "export", "--args", '{"n": 1}', "--delay", "3600")
+    project.call("create", "report_job", "--task", "export", "--args", '{"n": 1}', "--delay", "3600")
     with project.worker("-b", "report_job"):
         eventually(
-            lambda: json.loads(project.run("jobs", "show", "report_job", "1", "--json"))["status"] == "succeeded"
+            lambda: json.loads(project.call("jobs", "show", "report_job", "1", "--json"))["status"] == "succeeded"
         )
     shown = project.run("jobs", "show", "report_job", "1")
     assert not {"waits", "partition_key"} & {line.split(" ")[0] for line in shown.splitlines()}  # they say nothing
     assert "result            2" in shown
     assert [line.split()[1] for line in shown.splitlines()[-3:]] == ["queued", "picked", "done"]
-    listed = json.loads(project.run("jobs", "list", "report_job", "--status", "queued", "--json"))
+    listed = json.loads(project.call("jobs", "list", "report_job", "--status", "queued", "--json"))
     assert [row["id"] for row in listed] == [2]
-    assert project.run("jobs", "cancel", "report_job", "--ids", "2") == "1 job canceled or asked to stop\n"
-    assert project.run("jobs", "retry", "report_job", "--ids", "2") == "1 job queued again\n"
-    (row,) = json.loads(project.run("jobs", "stat", "--json", "--exact"))
+    assert project.call("jobs", "cancel", "report_job", "--ids", "2") == "1 job canceled or asked to stop\n"
+    assert project.call("jobs", "retry", "report_job", "--ids", "2") == "1 job queued again\n"
+    (row,) = json.loads(project.call("jobs", "stat", "--json", "--exact"))
     assert row["precision"]["succeeded"] == "exact"
     assert {name: row[name] for name in ("ready", "taken", "delayed", "succeeded", "canceled")} == {
         "ready": 1,
@@ -59,9 +67,9 @@ def test_a_job_from_its_creation_to_its_end(project: Project) -> None:
         "succeeded": 1,
         "canceled": 0,
     }
-    (row,) = json.loads(project.run("status", "report_job", "--json"))
+    (row,) = json.loads(project.call("status", "report_job", "--json"))
     assert (row["box"], row["type"], row["ready"]) == ("report_job", "job", 1)
-    head, line, *_ = project.run("status", "report_job").splitlines()  # below: the worker that has just ended
+    head, line, *_ = project.call("status", "report_job").splitlines()  # below: the worker that has just ended
     assert head.split()[1:] == [
         "ready",
         "taken",
@@ -79,27 +87,27 @@ def test_a_job_from_its_creation_to_its_end(project: Project) -> None:
 
 
 def test_ids_go_behind_the_box_or_into_the_option(project: Project) -> None:
-    project.run("db", "create", "report_job")
+    project.call("db", "create", "report_job")
     for number in range(6):
-        project.run("create", "report_job", "--task", "export", "--args", json.dumps({"n": number}))
-    assert project.run("jobs", "cancel", "report_job", "1", "2") == "2 jobs canceled or asked to stop\n"
-    assert project.run("jobs", "cancel", "report_job", "3", "--ids", "4", "--ids", "5") == (
+        project.call("create", "report_job", "--task", "export", "--args", json.dumps({"n": number}))
+    assert project.call("jobs", "cancel", "report_job", "1", "2") == "2 jobs canceled or asked to stop\n"
+    assert project.call("jobs", "cancel", "report_job", "3", "--ids", "4", "--ids", "5") == (
         "3 jobs canceled or asked to stop\n"
     )
-    assert project.run("jobs", "retry", "report_job", "1", "4,5") == "3 jobs queued again\n"
-    queued = json.loads(project.run("jobs", "list", "report_job", "-s", "queued", "--json"))
+    assert project.call("jobs", "retry", "report_job", "1", "4,5") == "3 jobs queued again\n"
+    queued = json.loads(project.call("jobs", "list", "report_job", "-s", "queued", "--json"))
     assert [row["id"] for row in queued] == [6, 5, 4, 1]
 
 
 def test_ids_that_are_left_alone_are_named_with_the_reason(project: Project) -> None:
-    project.run("db", "create", "report_job")
+    project.call("db", "create", "report_job")
     for number in range(3):
-        project.run("create", "report_job", "--task", "export", "--args", json.dumps({"n": number}))
-    assert project.run("jobs", "retry", "report_job", "2", "99") == "0 jobs queued again\n"
+        project.call("create", "report_job", "--task", "export", "--args", json.dumps({"n": number}))
+    assert project.call("jobs", "retry", "report_job", "2", "99") == "0 jobs queued again\n"
     assert project.errors == "left alone: 2 (queued), 99 (no such job)\n"
-    assert project.run("jobs", "cancel", "report_job", "3") == "1 job canceled or asked to stop\n"
+    assert project.call("jobs", "cancel", "report_job", "3") == "1 job canceled or asked to stop\n"
     assert project.errors == ""
-    assert project.run("jobs", "cancel", "report_job", "2,3") == "1 job canceled or asked to stop\n"
+    assert project.call("jobs", "cancel", "report_job", "2,3") == "1 job canceled or asked to stop\n"
     assert project.errors == "left alone: 3 (canceled)\n"
 
 
@@ -121,33 +129,32 @@ def test_db_upgrade_makes_and_completes_the_tables_of_jobs_and_then_has_nothing_
 
 
 def test_a_job_waits_for_another_one_and_says_so(project: Project) -> None:
-    project.run("db", "create", "report_job")
-    project.run("create", "report_job", "--task", "export", "--args", '{"n": 1}')
-    project.run("create", "report_job", "--task", "export", "--args", '{"n": 2}', "--after", "1")
-    project.run("create", "report_job", "--task", "export", "--after", "1,2", "--after-failure", "run")
-    assert "waits for         job 1 (queued)" in project.run("jobs", "show", "report_job", "2")
-    assert json.loads(project.run("jobs", "show", "report_job", "3", "--json"))["after"] == [
+    project.call("db", "create", "report_job")
+    project.call("create", "report_job", "--task", "export", "--args", '{"n": 1}')
+    project.call("create", "report_job", "--task", "export", "--args", '{"n": 2}', "--after", "1")
+    project.call("create", "report_job", "--task", "export", "--after", "1,2", "--after-failure", "run")
+    assert "waits for         job 1 (queued)" in project.call("jobs", "show", "report_job", "2")
+    assert json.loads(project.call("jobs", "show", "report_job", "3", "--json"))["after"] == [
         {"id": 1, "status": "queued", "waits": True},
         {"id": 2, "status": "queued", "waits": True},
     ]
-    project.run("create", "report_job", "--task", "export", "--after", "7", expect=1)
+    project.call("create", "report_job", "--task", "export", "--after", "7", expect=1)
     assert "box report_job: after: there is no job 7" in project.errors
-    project.run("jobs", "cancel", "report_job", "--ids", "1")
+    project.call("jobs", "cancel", "report_job", "--ids", "1")
     with project.worker("-b", "report_job"):
-        eventually(lambda: json.loads(project.run("jobs", "show", "report_job", "3", "--json"))["attempt"] == 1)
-    shown = project.run("jobs", "show", "report_job", "2")
+        eventually(lambda: json.loads(project.call("jobs", "show", "report_job", "3", "--json"))["attempt"] == 1)
+    shown = project.call("jobs", "show", "report_job", "2")
     assert "job 1, for which it waited, was canceled" in shown
     assert "waited for        job 1 (canceled)" in shown
 
 
 def test_a_schedule_is_listed_with_its_next_run_and_a_worker_makes_up_for_a_missed_one(
-    tmp_path: Path, postgres_url: str
+    tmp_path: Path, postgres_url: str, reports: None
 ) -> None:
-    (tmp_path / "reports.py").write_text(REPORTS)
     cron = "    cron: {nightly: {schedule: 30 2 * * *, timezone: Europe/Berlin, task: export, args: {n: 1}}}\n"
     project = Project(tmp_path, database=postgres_url, redis="redis://127.0.0.1:1/0", more=JOBS + cron)
-    project.run("db", "create")
-    (row,) = json.loads(project.run("jobs", "schedules", "report_job", "--json"))
+    project.call("db", "create")
+    (row,) = json.loads(project.call("jobs", "schedules", "report_job", "--json"))
     assert (row["schedule"], row["cron"], row["timezone"], row["handled_until"]) == (
         "nightly",
         "30 2 * * *",
@@ -155,7 +162,7 @@ def test_a_schedule_is_listed_with_its_next_run_and_a_worker_makes_up_for_a_miss
         None,
     )
     assert "T02:30:00+0" in row["next_run"]
-    assert row["next_run"] in project.run("jobs", "schedules")
+    assert row["next_run"] in project.call("jobs", "schedules")
     engine = create_engine(postgres_url)
     with engine.begin() as connection:
         connection.exec_driver_sql(
@@ -163,8 +170,8 @@ def test_a_schedule_is_listed_with_its_next_run_and_a_worker_makes_up_for_a_miss
         )
     engine.dispose()
     with project.worker("-b", "report_job"):
-        eventually(lambda: json.loads(project.run("jobs", "list", "report_job", "-s", "succeeded", "--json")))
-    (job,) = json.loads(project.run("jobs", "list", "report_job", "--json"))
+        eventually(lambda: json.loads(project.call("jobs", "list", "report_job", "-s", "succeeded", "--json")))
+    (job,) = json.loads(project.call("jobs", "list", "report_job", "--json"))
     assert (job["producer"], job["result"]) == ("cron nightly", 2)
 
 
@@ -221,7 +228,7 @@ def test_a_task_with_a_contract_takes_what_the_contract_says(tmp_path: Path, pos
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(project: Project, command: list[str], message: str, code: int) -> None:
-    project.run(*command, expect=code)
+    project.call(*command, expect=code)
     assert message in " ".join(project.errors.replace("│", " ").split())
 
 
