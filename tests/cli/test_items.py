@@ -133,7 +133,7 @@ def test_what_the_encoding_of_the_terminal_lacks_is_shown_as_escapes(
 
 def test_an_item_whose_options_are_nested_too_deeply_for_python_is_shown_with_them_as_text(project: Project) -> None:
     deep = f'{{"a": {"[" * 3_000}{"]" * 3_000}}}'
-    project.run("create", BOX, "--event-key", "7", "--payload", "x")
+    project.call("create", BOX, "--event-key", "7", "--payload", "x")
     project.execute(f"UPDATE order_outbox_items SET options = '{deep}'")
     assert deep in project.run("items", "show", BOX, "1")
     assert [item["options"] for item in json.loads(project.run("items", "list", BOX, "--json"))] == [deep]
@@ -141,14 +141,14 @@ def test_an_item_whose_options_are_nested_too_deeply_for_python_is_shown_with_th
 
 def test_show_prints_a_text_with_spaces_and_joiners_of_any_language_as_text(project: Project) -> None:
     text = "10\u00a0EUR\r\n👨\u200d👩"
-    project.run("create", BOX, "--event-key", "7", "--payload", text)
+    project.call("create", BOX, "--event-key", "7", "--payload", text)
     assert text in project.call("items", "show", BOX, "1")
-    project.run("create", BOX, "--event-key", "7", "--payload", "one line\rover another")
+    project.call("create", BOX, "--event-key", "7", "--payload", "one line\rover another")
     assert "6f 6e 65" in project.call("items", "show", BOX, "2")
 
 
 def test_show_prints_a_text_payload_as_text_and_another_as_hex(project: Project) -> None:
-    project.run("create", BOX, "--event-key", "7", "--payload", '{"grüße": 1}', "--event-name", "placed")
+    project.call("create", BOX, "--event-key", "7", "--payload", '{"grüße": 1}', "--event-name", "placed")
     binary = json.dumps({"event_key": 8, "payload_base64": base64.b64encode(b"\x00\xff\x1b[31m" * 100).decode()})
     project.run("create", BOX, "--jsonl", "-", stdin=binary.encode())
     project.execute(

@@ -31,7 +31,7 @@ def test_a_port_that_is_taken_ends_the_command_with_2_and_says_which_and_what_to
     tmp_path: Path, postgres_url: str, redis_url: str, taken: int, command: list[str], key: str
 ) -> None:
     project = Project(tmp_path, database=postgres_url, redis=redis_url, more=CONSUMER)
-    project.run("db", "create")
+    project.call("db", "create")
     (tmp_path / "ports.yml").write_text(f"{key}: {{enabled: true, port: {taken}}}")
     project.run("--config", "outbox.yml", "--config", "ports.yml", *command, expect=2)
     (line,) = [line for line in project.errors.splitlines() if not line.startswith("{")]

@@ -28,7 +28,7 @@ def test_consumers_are_not_ready_while_no_broker_answers(
 ) -> None:
     port = free_port()
     project = Project(tmp_path, database=postgres_url, redis=redis_url, more=NOBODY.format(port=free_port()))
-    project.run("db", "create")
+    project.call("db", "create")
     (tmp_path / "probes.yml").write_text(f"probes: {{enabled: true, port: {port}}}")
     command = ["--config", "outbox.yml", "--config", "probes.yml", "consume", "--processes", processes]
 

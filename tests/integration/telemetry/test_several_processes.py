@@ -33,7 +33,7 @@ def test_one_scrape_counts_what_all_processes_did_also_the_one_that_was_killed(
     project = Project(
         tmp_path, database=postgres_url, redis=redis_url, more=f"metrics: {{enabled: true, port: {port}}}"
     )
-    project.run("db", "create")
+    project.call("db", "create")
     with project.worker("--processes", "2") as worker:
         started = eventually(lambda: [line["pid"] for line in worker.lines() if "started: " in line["message"]][1:2])
         project.fill(COUNT)
