@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from itertools import islice
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
@@ -28,7 +29,7 @@ class KeptBackItems:
         with self._lock:
             new = [item for item in items if item.id not in self._told]
             self._told.update(dict.fromkeys(item.id for item in new))
-            while len(self._told) > REMEMBERED:
-                del self._told[next(iter(self._told))]
+            for oldest in list(islice(self._told, max(0, len(self._told) - REMEMBERED))):
+                del self._told[oldest]
         if new:
             self._observer.see(events.KeptBack(self._box, items=new))
