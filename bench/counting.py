@@ -135,6 +135,9 @@ class CountingQueue:
     def give_way(self, hold: Hold, buckets: Iterable[int]) -> frozenset[int]:
         return self._queue.give_way(hold, buckets)
 
+    def interrupt(self) -> None:
+        self._queue.interrupt()
+
     def finish(self, box: Box, jobs: Sequence[Job]) -> None:
         self._queue.finish(box, jobs)
 

@@ -137,7 +137,8 @@ class RedisRig(Rig):
         # Neither channels nor FLUSHALL know databases, and other tests may share the server.
         self.channel = f"test:{uuid.uuid4().hex}"
         self.client: redis.Redis = connect(url)
-        self._own = own = connect(url)
+        # A take that waits does so for the whole of ``WAIT``.
+        self._own = own = connect(url, answer_timeout=2 * WAIT)
         clock = SystemClock()
         super().__init__(
             clock,

@@ -16,6 +16,7 @@ from boxengine.domain.box import Box
 from boxengine.ports import Hold, QueueState, WhenLong
 from tests.conformance import coordination
 from tests.conformance.coordination import NO_WAIT, NOON, TTL, WAIT, Rig, job, make_box
+from tests.eventually import eventually
 
 BOX = make_box()
 SECOND = timedelta(seconds=1)
@@ -144,6 +145,20 @@ def test_a_waiting_take_gets_a_job_that_is_pushed_meanwhile(rig: Rig) -> None:
         waiting = pool.submit(rig.take, BOX, make_box("other"), wait=WAIT)
         rig.queue.push(BOX, [job(1)])
         assert waiting.result(timeout=30).jobs == (job(1),)
+
+
+def test_a_take_that_waits_returns_when_it_is_interrupted_and_a_later_one_takes(rig: Rig) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(rig.queue.take, [BOX, make_box("other")], wait=WAIT, ttl=TTL, share=1)
+
+        def is_back() -> bool:
+            rig.queue.interrupt()  # again, if it had not yet begun to wait
+            return waiting.done()
+
+        eventually(is_back)
+        assert waiting.result() is None
+    rig.queue.push(BOX, [job(1)])
+    assert rig.take(BOX, wait=WAIT).jobs == (job(1),)
 
 
 def test_a_hold_is_valid_for_its_ttl_from_before_it_was_asked_for(rig: Rig) -> None:

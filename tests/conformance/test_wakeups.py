@@ -83,6 +83,14 @@ def test_close_ends_a_wait_that_is_under_way(rig: Rig) -> None:
         assert waiting.result(timeout=30) == []
 
 
+def test_an_interruption_ends_a_wait_that_is_under_way_and_every_later_one(rig: Rig) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(rig.wakeups.wait, WAIT)
+        rig.wakeups.interrupt()
+        assert waiting.result(timeout=30) == []
+    assert rig.wakeups.wait(WAIT) == []
+
+
 def test_after_close_no_hints_come_and_nothing_waits(rig: Rig) -> None:
     rig.wakeups.close()
     rig.wakeups.close()

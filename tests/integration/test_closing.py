@@ -15,9 +15,12 @@ from boxengine.adapters.redis.connection import connect as connect_redis
 from boxengine.app.servers.connected import Servers
 from boxengine.cli.context import connect
 from boxengine.domain.box import BoxType
+from boxengine.engine.polling import listener
 from boxengine.errors import BoxError
 from tests.cli.project import Project
 from tests.eventually import eventually
+from tests.integration.engine.rig import Rig
+from tests.integration.engine.watcher import Watcher
 from tests.servers.databases import numbered
 
 NOW = timedelta(seconds=0.01)
@@ -110,3 +113,17 @@ def open_at_postgres(project: Project) -> int:
         row = connection.execute(query).fetchone()
     assert row is not None
     return int(row[0])
+
+
+@pytest.mark.parametrize("wakeup", ["notify", "redis"])
+def test_no_listener_delays_a_stop(
+    tmp_path: Path, postgres_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, wakeup: str
+) -> None:
+    monkeypatch.setattr(listener, "WAIT", timedelta(minutes=1))
+    with Rig(tmp_path, database=postgres_url, redis=redis_url, wakeup=wakeup) as rig:
+        rig.create_tables()
+        for _ in range(2):  # the second stop may find the listener elsewhere
+            worker = rig.assemble(Watcher())
+            worker.start()
+            rig.create("a")
+            assert worker.stop(within=timedelta(seconds=30)) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -65,3 +66,26 @@ def test_what_it_hears_ends_a_silence(
     assert wakeups.wait(LONG)
     assert wakeups.wait(MOMENT) == []
     assert process_of(wakeups) == before
+
+
+def test_an_interruption_ends_a_wait_that_is_under_way_and_every_later_one(wakeups: PostgresWakeups) -> None:
+    wakeups.wait(MOMENT)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(wakeups.wait, LONG)
+        wakeups.interrupt()
+        assert waiting.result(timeout=30) == []
+    assert wakeups.wait(LONG) == []
+
+
+def test_who_is_interrupted_before_the_first_wait_connects_to_nothing(wakeups: PostgresWakeups) -> None:
+    wakeups.interrupt()
+    assert wakeups.wait(LONG) == []
+    assert wakeups._connection is None
+
+
+def test_what_came_with_the_answer_to_another_statement_is_heard(wakeups: PostgresWakeups, engine: Engine) -> None:
+    wakeups.wait(MOMENT)
+    notify(engine)
+    assert wakeups._connection is not None
+    wakeups._connection.execute("SELECT 1")
+    assert [signal.box_name for signal in wakeups.wait(LONG)] == ["order_outbox_item"]

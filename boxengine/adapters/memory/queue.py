@@ -59,6 +59,8 @@ class MemoryJobQueue:
         self._tokens = itertools.count(1)
         self._changed = Condition()
         self._lanes: dict[str, _Lane] = {}
+        self._interrupted = 0
+        """How often."""
 
     def push(self, box: Box, jobs: Sequence[Job]) -> int:
         """Queues each job whose bucket is neither queued nor in work; returns how many."""
@@ -85,6 +87,12 @@ class MemoryJobQueue:
         if foreign:
             self._on_corrupt(box, foreign)
         return hold if hold.jobs else None
+
+    def interrupt(self) -> None:
+        """See ``JobQueue.interrupt``."""
+        with self._changed:
+            self._interrupted += 1
+            self._changed.notify_all()
 
     def seize(self, box: Box, jobs: Sequence[Job], *, ttl: timedelta, left: bool = False) -> Hold | None:
         """Takes at once what ``push`` would queue, and with ``left`` what was left to expire; None where that is nothing."""
@@ -244,8 +252,10 @@ class MemoryJobQueue:
         def look() -> Box | None:
             return next((box for box in boxes if self._lane(box).elements), None)
 
-        # A timed wait asks the system for a lock even where there is nothing to wait for.
-        return look() if wait <= timedelta(0) else self._changed.wait_for(look, wait.total_seconds())
+        if wait > timedelta(0):  # a timed wait asks the system for a lock even where there is nothing to wait for
+            before = self._interrupted
+            self._changed.wait_for(lambda: look() or self._interrupted > before, wait.total_seconds())
+        return look()
 
     def _take_share(self, lane: _Lane, hold: Hold, share: int) -> tuple[Hold, list[bytes]]:
         """The hold with jobs: its share, or ids enough, or all there are. Also the elements that are no jobs of the box."""

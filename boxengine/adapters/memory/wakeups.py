@@ -35,7 +35,11 @@ class MemoryWakeups:
         return signals
 
     def close(self) -> None:
-        """Lets a blocked ``wait`` return."""
+        """See ``Wakeups.close``."""
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """See ``Wakeups.interrupt``."""
         with self._changed:
             self._closed = True
             self.reliable = False

@@ -19,6 +19,11 @@ def job_queue(box: Box) -> str:
     return f"{box.namespace}{box.name}:job_queue"
 
 
+def bell(box: Box, name: str) -> str:
+    """The list at which one worker's waiting take listens besides its queues, so that the worker can stop at once."""
+    return f"{box.namespace}boxengine:bell:{name}"
+
+
 def queued(box: Box) -> str:
     """The hash from bucket to the list element queued for it."""
     return f"{box.namespace}{box.name}:queued"

@@ -6,16 +6,18 @@ take each cost one script call; a take costs a BRPOP before it.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar, cast
 
 import redis
-from redis.exceptions import NoPermissionError, ReadOnlyError, ResponseError
+from redis.exceptions import NoPermissionError, ReadOnlyError, RedisError, ResponseError
 
 from boxengine.adapters.redis import keys
 from boxengine.adapters.redis import queue_scripts as scripts
@@ -33,6 +35,8 @@ _ANSWER_MARGIN = 1.0  # Seconds that a BRPOP's answer may come late before the s
 _LARGEST_JOB = 1 << 20  # Bytes; ten times what the largest poll makes of one bucket.
 _AGES_EVERY = 60.0
 """Seconds between two looks at how long the leases of a box still last."""
+_BELL_RINGS = 10_000
+"""Milliseconds after which the bell's key is gone where no take has heard it."""
 _Answer = TypeVar("_Answer")
 _Taken = tuple[list[bytes], list[bytes], list[bytes]]
 """Jobs, elements and keys that were no jobs or leases, and buckets whose last holder died."""
@@ -71,6 +75,8 @@ class RedisJobQueue:
         self._aged: dict[str, float] = {}
         """By box, the monotonic time of the last look at how long its leases last."""
         self._name, self._holds = secrets.token_hex(16), itertools.count()
+        self._bell: str | None = None
+        """The key that ends a take which waits."""
         socket_timeout = client.connection_pool.connection_kwargs.get("socket_timeout")
         patience = socket_timeout or math.inf
         self._longest_block = max(patience - _ANSWER_MARGIN, patience / 2)
@@ -106,6 +112,10 @@ class RedisJobQueue:
             arguments: Arguments = [element, token, milliseconds(ttl), keys.bucket_lease_prefix(box), *limits]
             taken = self._tried([box], partial(self._take, keys=_keys(box), args=arguments))
             return self._hold(box, token, taken, until=asked_at + ttl.total_seconds())
+
+    def interrupt(self) -> None:
+        """See ``JobQueue.interrupt``. In a thread of its own, because a server that does not answer must not delay a stop."""
+        threading.Thread(target=self._ring, name="boxengine-interrupt", daemon=True).start()
 
     def seize(self, box: Box, jobs: Sequence[Job], *, ttl: timedelta, left: bool = False) -> Hold | None:
         """Takes at once what ``push`` would queue, and with ``left`` what was left to expire; None where that is nothing."""
@@ -283,14 +293,25 @@ class RedisJobQueue:
         turn = next(self._turns) % len(boxes)
         by_key = {keys.job_queue(box).encode(): box for box in (*boxes[turn:], *boxes[:turn])}
         if wait > timedelta(0):
-            popped = self._client.brpop(list(by_key), timeout=min(wait.total_seconds(), self._longest_block))
+            self._bell = keys.bell(boxes[0], self._name)
+            every = [*by_key, self._bell.encode()]
+            popped = self._client.brpop(every, timeout=min(wait.total_seconds(), self._longest_block))
         else:
             # BRPOP takes zero to mean "without end", and even the shortest other wait lasts until the server's next tick.
             popped = self._pop_now(keys=[*by_key])
         if popped is None:
             return None
         key, element = cast("tuple[bytes, bytes]", popped)
-        return by_key[key], element
+        return (by_key[key], element) if key in by_key else None
+
+    def _ring(self) -> None:
+        if self._bell is None:
+            return
+        with contextlib.suppress(RedisError, OSError):
+            pipeline = self._client.pipeline(transaction=True)
+            pipeline.lpush(self._bell, "stop")
+            pipeline.pexpire(self._bell, _BELL_RINGS)
+            pipeline.execute()
 
 
 def _keys(box: Box) -> list[str]:

@@ -99,14 +99,19 @@ class RedisWakeups:
                 self._disconnect()
                 raise
 
-    def close(self) -> None:
-        """Lets a blocked ``wait`` return, and frees the connection."""
+    def interrupt(self) -> None:
+        """See ``Wakeups.interrupt``."""
         self._closed.set()
         subscription = self._subscription
         if subscription is not None:
             # The server's answer to this is what wakes the thread that reads.
             with contextlib.suppress(RedisError, OSError):
                 subscription.unsubscribe()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+
+    def close(self) -> None:
+        """Lets a blocked ``wait`` return, and frees the connection."""
+        self.interrupt()
+        subscription = self._subscription
         with self._waiting:
             self._disconnect()
             if subscription is not None:

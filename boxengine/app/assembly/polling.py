@@ -39,7 +39,8 @@ class Polling:
                 want=self._processor.want,
                 read_from_start=self._ground.servers.store.read_from_start,
             )
-            loops.append(self._ground.loops.make("listener", listener.turn))
+            interrupt = self._ground.servers.wakeups.interrupt
+            loops.append(self._ground.loops.make("listener", listener.turn, interrupt=interrupt))
         return loops
 
     def _poller(self) -> Poller:

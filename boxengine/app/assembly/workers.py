@@ -101,7 +101,9 @@ def _worker_of_jobs(ground: Ground, services: Sequence[Service]) -> Worker:
     heartbeats = job_heartbeats(ground, jobs, at_work=jobs.at_work)
     sources = list(jobs.sources)
     if ground.servers.wakeups is not None and ground.settings.job_wakeup_in_force != "none":
-        sources.append(ground.loops.make("listener", JobListener(ground.servers.wakeups, ground.bells.ring).turn))
+        wakeups = ground.servers.wakeups
+        listener = JobListener(wakeups, ground.bells.ring)
+        sources.append(ground.loops.make("listener", listener.turn, interrupt=wakeups.interrupt))
     return Worker(
         sources=sources,
         processors=jobs.processors,

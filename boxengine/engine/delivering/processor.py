@@ -132,6 +132,7 @@ class Processor:
     def stop(self) -> None:
         """No more buckets are taken; those in work are handed back after the batch under way."""
         self._stopping.set()
+        self._queue.interrupt()
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 

@@ -79,6 +79,9 @@ class JobQueue(Protocol):
         The leases last for ``ttl``.
         """
 
+    def interrupt(self) -> None:
+        """Lets takes that wait in this process return soon. Raises nothing: they return by themselves when their time is over."""
+
     def seize(self, box: Box, jobs: Sequence[Job], *, ttl: timedelta, left: bool = False) -> Hold | None:
         """Takes at once what ``push`` would queue, for a thread that is ready; None if that is nothing.
 

@@ -74,5 +74,8 @@ class Wakeups(Protocol):
     def wait(self, timeout: timedelta) -> list[Signal]:
         """Blocks until at least one signal has come or the time is over; returns the signals so far, in order of arrival."""
 
+    def interrupt(self) -> None:
+        """Lets a ``wait`` under way return, and each later one at once. Nothing is heard from here on. For any thread."""
+
     def close(self) -> None:
-        """Lets a blocked ``wait`` return, and frees the connection."""
+        """As ``interrupt``; also frees the connection."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -35,6 +36,7 @@ from boxengine.engine.running.outages import Outages
 from boxengine.engine.timing import TIMING
 from boxengine.errors import QueueUnavailable, StoreUnavailable, Unavailable
 from boxengine.ports.events import Event, OutageEnded
+from tests.eventually import eventually
 from tests.unit.engine.bench import make_box, usual
 
 BUCKETS = frozenset(range(8))
@@ -81,9 +83,10 @@ class Backlog:
 class Shop:
     """One processor over a memory queue that holds a job for each bucket."""
 
-    def __init__(self, *, threads: int, longest: int = 100, **backlog: Any) -> None:
+    def __init__(self, *, threads: int, longest: int = 100, wait: timedelta = timedelta(0), **backlog: Any) -> None:
         """Args:
         longest: a queue with more jobs is so long that polls wait.
+        wait: for a job, in real time.
         """
         self.clock = ManualClock()
         self.box = make_box(bucket_size=len(BUCKETS))
@@ -103,7 +106,7 @@ class Shop:
             outages=Outages(observer=self, error_tracker=lambda *_, **__: None, clock=self.clock),
             observer=NullObserver(),
             clock=self.clock,
-            limits=ProcessLimits(threads=threads, wait=timedelta(0)),
+            limits=ProcessLimits(threads=threads, wait=wait),
         )
         self.queue.push(self.box, [Job(bucket, 0, (1,)) for bucket in sorted(BUCKETS)])
 
@@ -350,3 +353,15 @@ def test_that_a_few_rows_were_quick_makes_no_batch_large() -> None:
     shop = Shop(threads=1, batches=3, rows=WORTH_SHARING - 1)
     shop.processor.turn()
     assert shop.backlog.asked == [1, 1, 1]
+
+
+def test_no_thread_that_waits_for_work_delays_a_stop() -> None:
+    shop = Shop(threads=3, wait=timedelta(minutes=1), batches=1, rows=1)
+    while shop.queue.state(shop.box).length:
+        shop.processor.turn()
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [pool.submit(shop.processor.turn) for _ in range(3)]
+        eventually(lambda: shop.processor._taking._idle._waiting == 2)
+        shop.processor.stop()
+        for each in waiting:
+            each.result(timeout=30)

@@ -7,6 +7,8 @@ take over.
 
 from __future__ import annotations
 
+import selectors
+import socket
 from datetime import timedelta
 from typing import Any
 
@@ -32,7 +34,7 @@ _POOLED = (
 
 
 class PostgresWakeups:
-    """``Wakeups`` of one database. ``wait`` belongs to one thread."""
+    """``Wakeups`` of one database. ``wait`` and ``close`` belong to one thread, ``interrupt`` to any."""
 
     def __init__(self, engine: Engine, *, listen_url: str | None = None) -> None:
         """Connects at the first ``wait``.
@@ -56,17 +58,24 @@ class PostgresWakeups:
             **options,
         }
         self._connection: psycopg.Connection[Any] | None = None
-        self._closed = False
+        self._either: selectors.BaseSelector | None = None
+        """Waits for that connection and for the bell."""
+        self._bell: tuple[socket.socket, socket.socket] | None = None
+        """A byte sent into the first comes out of the second."""
+        self._interrupted = False
         self._silent = timedelta(0)
         """For how long the connection has heard nothing."""
         self.reliable = False
 
     def wait(self, timeout: timedelta) -> list[Signal]:
-        if self._closed:
+        if self._interrupted:
             return []
         try:
             connection = self._connected()
-            arrived = [*connection.notifies(timeout=timeout.total_seconds(), stop_after=1)]
+            # Some may have come with the answer to another statement.
+            arrived = [*connection.notifies(timeout=0)]
+            if not arrived and self._something_comes(timeout):
+                arrived = [*connection.notifies(timeout=0)]
             self._silent = timedelta(0) if arrived else self._silent + timeout
             if self._silent >= SILENCE:
                 self._disconnect()  # the next call connects anew
@@ -77,9 +86,24 @@ class PostgresWakeups:
             ) from error
         return [signal for notice in arrived for signal in Signal.decode(notice.payload)]
 
+    def interrupt(self) -> None:
+        self._interrupted = True
+        if self._bell is not None:
+            self._bell[0].send(b"!")
+
     def close(self) -> None:
-        self._closed = True
+        self._interrupted = True
         self._disconnect()
+        bell, self._bell = self._bell, None
+        for end in bell or ():
+            end.close()
+
+    def _something_comes(self, timeout: timedelta) -> bool:
+        """Waits for the server, not longer than this; False if it stays silent, or the wait is interrupted."""
+        # Whoever has interrupted before there was a bell has not rung it.
+        if self._either is None or self._interrupted:
+            return False
+        return bool(self._either.select(timeout.total_seconds())) and not self._interrupted
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None:
@@ -90,11 +114,18 @@ class PostgresWakeups:
                 raise StoreUnavailable(_POOLED)
             own_settings.set_on(self._connection)
             self._connection.execute(f"LISTEN {CHANNEL}")
+            self._bell = self._bell or socket.socketpair()
+            self._either = selectors.DefaultSelector()
+            self._either.register(self._connection.fileno(), selectors.EVENT_READ)
+            self._either.register(self._bell[1], selectors.EVENT_READ)
             self.reliable = True
         return self._connection
 
     def _disconnect(self) -> None:
         self.reliable, self._silent = False, timedelta(0)
+        either, self._either = self._either, None
+        if either is not None:
+            either.close()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
