@@ -688,6 +688,11 @@ SELECT current_setting('boxengine.held', true);
 RESET SESSION AUTHORIZATION;
 RESET ROLE;
 RESET ALL;
+SELECT set_config('array_nulls', 'on', false)
+WHERE current_setting('array_nulls') <> 'on'
+UNION ALL
+SELECT set_config('quote_all_identifiers', 'off', false)
+WHERE current_setting('quote_all_identifiers') <> 'off';
 
 -- deliver: after such a transaction
 RESET SESSION AUTHORIZATION;
@@ -709,6 +714,11 @@ SELECT set_config('tcp_keepalives_idle', '15', false),
        set_config('tcp_keepalives_count', '3', false);
 SELECT set_config('default_transaction_isolation', 'read committed', false)
 WHERE current_setting('default_transaction_isolation') <> 'read committed';
+SELECT set_config('array_nulls', 'on', false)
+WHERE current_setting('array_nulls') <> 'on'
+UNION ALL
+SELECT set_config('quote_all_identifiers', 'off', false)
+WHERE current_setting('quote_all_identifiers') <> 'off';
 
 -- deliver: oldest pending row
 SELECT min(i.since) FILTER (
