@@ -115,7 +115,8 @@ class RedisJobQueue:
 
     def interrupt(self) -> None:
         """See ``JobQueue.interrupt``. In a thread of its own, because a server that does not answer must not delay a stop."""
-        threading.Thread(target=self._ring, name="boxengine-interrupt", daemon=True).start()
+        with contextlib.suppress(RuntimeError):  # no thread can be started: Python ends, or the system has no more
+            threading.Thread(target=self._ring, name="boxengine-interrupt", daemon=True).start()
 
     def seize(self, box: Box, jobs: Sequence[Job], *, ttl: timedelta, left: bool = False) -> Hold | None:
         """Takes at once what ``push`` would queue, and with ``left`` what was left to expire; None where that is nothing."""
