@@ -153,6 +153,9 @@ class QueueSide(RedisSide):
         self._scheduler = scheduler
         self._record = record
 
+    def interrupt(self) -> None:
+        """Nobody waits at this queue: a take of the simulation asks for no time."""
+
     def take(self, *arguments: Any, **options: Any) -> Hold | None:
         return self._noted("takes", self._real.take(*arguments, **options))
 
