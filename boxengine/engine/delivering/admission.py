@@ -84,7 +84,8 @@ class Admission:
             recalled = self._remembered.of(items)
             if recalled:
                 items = [self._remembered.counted(item, recalled.get(item.id)) for item in items]
-        refused, discarded = list(unreadable), list[Discard]()
+        refused = list(unreadable)
+        discarded: list[Discard] = []
         if tried and self._strategies:
             items, failures, discarded = self._wanted(items, Asking(self._box, claim, self._strategies))
             refused += failures
