@@ -18,7 +18,7 @@ from boxengine.adapters.memory.rows import Row
 from boxengine.adapters.memory.store import MemoryStore
 from boxengine.adapters.sql.creating.insert import ENGINE_OWNED
 from boxengine.adapters.sql.log.tables import is_logged
-from boxengine.adapters.sql.shape.columns import holds_texts, length_of, takes_one_value
+from boxengine.adapters.sql.shape.columns import length_of, names_events_by_texts, takes_one_value
 from boxengine.adapters.sql.shape.models import box_table
 from boxengine.app.boxes.boxes import is_numbered, named, no_job_box
 from boxengine.app.boxes.creating import Model, running_plain
@@ -171,7 +171,7 @@ class _MemoryRows:
         self._required = [name for name, column in own.items() if name not in numbered and _is_required(column)]
         self._longest = {name: length_of(table.columns[name].type) for name in TEXTS if name in table.columns}
         """How many characters the columns for texts take."""
-        self._named = "event_name" in table.columns and holds_texts(table.columns["event_name"].type)
+        self._named = names_events_by_texts(table)
         self._box, *self._others = readers
         box = self._box.source
         logged = box.storage is Storage.LOG

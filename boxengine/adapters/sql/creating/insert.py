@@ -21,7 +21,7 @@ from boxengine.adapters.sql.dialects.inserts import Inserts, runs
 from boxengine.adapters.sql.log.tables import lengths_in_log, log_table
 from boxengine.adapters.sql.sessions.callers_connection import bind_arguments, callers_connection
 from boxengine.adapters.sql.shape.adapting import adapted, mapped
-from boxengine.adapters.sql.shape.columns import holds_texts, length_of, takes_one_value
+from boxengine.adapters.sql.shape.columns import length_of, names_events_by_texts, takes_one_value
 from boxengine.adapters.sql.shape.models import box_table, own_columns
 from boxengine.adapters.sql.waking.after_commit import send_after_commit
 from boxengine.adapters.sql.waking.eased_notify import EasedNotify
@@ -89,8 +89,7 @@ class SqlRows:
         self._longest: Mapping[str, int] = {
             name: length_of(table.columns[name].type) for name in TEXTS if name in table.columns
         }
-        self._named = "event_name" in table.columns and holds_texts(table.columns["event_name"].type)
-        """Whether there is a column for the names of events that holds texts."""
+        self._named = names_events_by_texts(table)
         self._inserts: dict[str, Inserts] = {}
         """Keyed by the name of the database's dialect."""
 

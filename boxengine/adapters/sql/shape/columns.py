@@ -22,6 +22,7 @@ from sqlalchemy import (
     Numeric,
     SmallInteger,
     String,
+    Table,
     Text,
     TypeDecorator,
     Uuid,
@@ -112,6 +113,8 @@ def takes_one_value(kind: object) -> bool:
     return type(kind) in _SINGLE
 
 
-def holds_texts(kind: object) -> bool:
-    """Whether a column of this type surely stores the text that it is given. Users' types and enumerations may store another."""
-    return isinstance(kind, String) and not isinstance(kind, Enum)
+def names_events_by_texts(table: Table) -> bool:
+    """Whether the table has a column for the names of events that surely stores the text it is given. Users' types and
+    enumerations may store another."""
+    column = table.columns.get("event_name")
+    return column is not None and isinstance(column.type, String) and not isinstance(column.type, Enum)
