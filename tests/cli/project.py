@@ -103,7 +103,6 @@ class Project:
 database: {{url: "{database}"}}
 redis: {{url: "{redis}"}}
 probes: {{enabled: false}}
-processor: {{brpop_delay: 0.1}}  # a worker's stop waits for the thread at the queue
 outbox_items:
   order_outbox_item:
     transports: {{{transports}}}

@@ -34,8 +34,7 @@ QUICK: Mapping[str, Any] = {
     "wakeup": "none",
     # Looks again after 0.1 s, so that a test need not wait for the once-a-second look of the default tactic.
     "poller": {"tactic": "aggressive"},
-    # A worker's stop waits for the thread at the queue.
-    "processor": {"brpop_delay": 0.05},
+    "processor": {"brpop_delay": 0.2},
 }
 
 
