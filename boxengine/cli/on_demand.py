@@ -14,6 +14,9 @@ from typer.main import get_group
 
 from boxengine.app.running.garbage import put_off
 
+_UsageError: Any = typer.BadParameter.__base__
+"""Of click, which some versions of typer contain and others import."""
+
 
 class Home(NamedTuple):
     """Where a command is, and what the list of commands says of it."""
@@ -74,6 +77,16 @@ def group_of(homes: Mapping[str, Home]) -> type[TyperGroup]:
             super().__init__(**options)
             # Nothing is added to it later, so that it need not be mutable.
             self.commands = Commands(homes)  # type: ignore[assignment]
+
+        def invoke(self, ctx: Any) -> Any:
+            try:
+                return super().invoke(ctx)
+            except _UsageError as error:
+                option = getattr(error, "option_name", None)
+                if any(option in parameter.opts for parameter in self.params):
+                    whole = f"{ctx.command_path} {option} ... {ctx.invoked_subcommand}"
+                    error.message = f"{option} stands before the command, as in: {whole}"
+                raise
 
         def format_help(self, *arguments: Any) -> None:
             listed = copy(self)

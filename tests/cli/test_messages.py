@@ -48,6 +48,21 @@ def test_a_missing_table_is_told_once_by_the_worker_and_works_once_it_is_made(
 
 
 @pytest.mark.parametrize(
+    ("command", "option"),
+    [(["start", "--config", "x.yml"], "--config"), (["items", "list", BOX, "--debug"], "--debug")],
+)
+def test_an_option_for_all_commands_that_stands_behind_one_is_refused_with_its_place(
+    tmp_path: Path, command: list[str], option: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "boxengine", *command], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    said = " ".join(done.stderr.replace("│", " ").split())
+    assert f"{option} stands before the command, as in: python -m boxengine {option} ... {command[0]}" in said
+
+
+@pytest.mark.parametrize(
     "command", [["status"], ["items", "list", BOX], ["create", BOX, "--event-key", "1", "--payload", "x"]]
 )
 def test_a_missing_table_is_one_line_of_a_command(
