@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -372,6 +373,22 @@ def test_a_wait_longer_than_the_time_limit_of_answers_is_cut_short_and_no_outage
 
 def listen(wakeups: RedisWakeups) -> bool:
     return eventually(lambda: wakeups.wait(BRIEF) == [] and wakeups.reliable)
+
+
+def test_an_interruption_whose_client_is_closed_meanwhile_ends_quietly(
+    rig: RedisRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pytest reports what a thread raises."""
+    assert rig.queue.take([make_box()], wait=timedelta(milliseconds=1), ttl=TTL, share=1) is None
+
+    def read_from_a_closed_buffer(_pipeline: Any) -> None:
+        raise ValueError("I/O operation on closed file.")
+
+    monkeypatch.setattr(redis.client.Pipeline, "execute", read_from_a_closed_buffer)
+    rig.queue.interrupt()
+    for thread in threading.enumerate():
+        if thread.name == "boxengine-interrupt":
+            thread.join()
 
 
 def test_more_than_a_hundred_threads_have_a_connection_each(redis_url: str) -> None:

@@ -308,7 +308,8 @@ class RedisJobQueue:
     def _ring(self) -> None:
         if self._bell is None:
             return
-        with contextlib.suppress(RedisError, OSError):
+        # Who stops may close the client meanwhile. The driver then reads from a buffer that is closed, a ValueError.
+        with contextlib.suppress(RedisError, OSError, ValueError):
             pipeline = self._client.pipeline(transaction=True)
             pipeline.lpush(self._bell, "stop")
             pipeline.pexpire(self._bell, _BELL_RINGS)
