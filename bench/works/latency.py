@@ -28,6 +28,8 @@ FIRST_SECONDS = 120
 """The same of a worker of boxengine, so many that it is past its first seconds, in which it works by leases alone."""
 PUNCH: Mapping[str, Mapping[str, Any]] = {"bench.works.latency.Punch": {}}
 """The transport."""
+UNTIL_BOUNDS = 600
+"""The same beside many delayed items, so many that the worker has found bounds that pass these."""
 DELAYED = (0, 10_000, 100_000, 1_000_000)
 """Items that wait beside those that are timed."""
 FLOOR = "LISTEN/NOTIFY by hand"
@@ -129,9 +131,9 @@ def run_round(site: Site, count: int, *, delayed: int = 0) -> list[float]:
     Args:
         delayed: how many delayed items the box already has.
     """
-    store = connect_store(site.boxes.resolved.settings)
+    store, warm_up = connect_store(site.boxes.resolved.settings), UNTIL_BOUNDS if delayed else WARM_UP
     try:
-        return _round(site, store.engine, count, lambda: _worker(site), warm_up=WARM_UP, delayed=delayed)
+        return _round(site, store.engine, count, lambda: _worker(site), warm_up=warm_up, delayed=delayed)
     finally:
         store.close()
 

@@ -42,6 +42,8 @@ class Pace:
     """Claimed between two looks that find out whether the walk is slow."""
     rarely: float = 600.0
     """Seconds between two such looks while others deliver the items."""
+    again: float = 10.0
+    """Seconds between two such looks while looks at the box take long."""
     slow: float = 0.02
     """Bounds are used once the walk over all buckets takes this many seconds."""
     parts: int = 16
@@ -114,6 +116,8 @@ class Bounds:
         """Seconds that looks from the start have taken in this round over all parts."""
         self._look_next = monotonic() + pace.rarely
         """When to look from the start again."""
+        self._timed = monotonic() - pace.again
+        """When the walk was timed."""
 
     # ── what claims and looks do ─────────────────────────────────────────────────────────────────────
 
@@ -139,10 +143,17 @@ class Bounds:
         with self._lock:
             self._claimed += count
 
+    def looked(self, seconds: float) -> None:
+        """A look from the start at the buckets has taken this long. If that is slow, the walk is timed soon: who claims nothing
+        would not find out otherwise."""
+        if seconds >= self._pace.slow and not self._slow:
+            self._look_next = min(self._look_next, self._timed + self._pace.again)
+
     def put_off(self) -> None:
         """The box cannot be looked at now: the next move is due after the usual number of items, or after a long while."""
         self._count_anew()
-        self._look_next = self._monotonic() + self._pace.rarely
+        self._timed = self._monotonic()
+        self._look_next = self._timed + self._pace.rarely
 
     def forget(self) -> None:
         """Makes every reader begin at the start again; also discards what a look under way will find."""
@@ -174,6 +185,7 @@ class Bounds:
     def _time(self, sight: Sight) -> None:
         """Finds out whether the walk has become slow."""
         self._count_anew()
+        self._timed = self._monotonic()
         buckets = self._next_part()
         seconds = sight.look(dict.fromkeys(buckets, Range(0, NO_END))).seconds
         self._slow = seconds * len(self._buckets) / len(buckets) >= self._pace.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,9 +12,10 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
+from boxengine.adapters.sql.dialects.base import MOST_PASSED
 from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.adapters.sql.waking.listen import PostgresWakeups
-from boxengine.domain.box import StrictOrder
+from boxengine.domain.box import Retention, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
 from boxengine.errors import StoreUnavailable
@@ -30,6 +32,12 @@ class Scene(BoundsScene):
         connection = psycopg.connect(self.dsn, autocommit=autocommit)
         self._opened.append(connection)
         return connection
+
+    def be_due(self, *ids: int) -> None:
+        """Rows that wait for their time need not wait any longer; the first is due for longest."""
+        for place, each in enumerate(ids):
+            ago = f"interval '{len(ids) - place} s'"
+            self.direct.execute(f"UPDATE {TABLE} SET available_at = now() - {ago} WHERE id = {each}".encode())
 
     def insert(self, on: psycopg.Connection[Any] | None = None, *, bucket: int = 0, **columns: Any) -> int:
         values = {"event_key": "k", "bucket": bucket, "payload": b"x", **columns}
@@ -138,11 +146,25 @@ def test_a_writer_that_begins_later_is_not_waited_for(scene: Scene) -> None:
 # ── what no bound passes ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_row_that_waits_for_its_time_stays_before_the_bound_of_its_bucket_alone(scene: Scene) -> None:
+def test_under_strict_order_a_row_that_waits_for_its_time_stays_before_the_bound_of_its_bucket_alone(
+    strict_scene: Scene,
+) -> None:
+    scene = strict_scene
+    waiting = scene.insert(bucket=1, available_at="2100-01-01")
+    last = scene.insert(event_key="other")
+    assert scene.deliver() == [last]
+    scene.advance()
+    assert scene.bounds() == [last, waiting - 1]
+    scene.be_due(waiting)
+    assert scene.deliver() == [waiting]
+
+
+def test_where_no_index_finds_rows_that_are_due_no_bound_passes_one_that_waits(scene: Scene) -> None:
+    scene.direct.execute(f"DROP INDEX ix_{TABLE}_delayed".encode())
     waiting = scene.insert(bucket=1, available_at="2100-01-01")
     last = scene.deliver_and_advance()
     assert scene.bounds() == [last, waiting - 1]
-    scene.direct.execute(f"UPDATE {TABLE} SET available_at = now() WHERE id = {waiting}".encode())
+    scene.be_due(waiting)
     assert scene.deliver() == [waiting]
 
 
@@ -165,6 +187,128 @@ def test_a_row_that_backs_off_stays_before_the_bound(scene: Scene) -> None:
     assert scene.bounds() == [failing - 1, last]
     scene.direct.execute(f"UPDATE {TABLE} SET processed_at = now() - interval '1 day' WHERE id = {failing}".encode())
     assert scene.deliver() == [failing]
+
+
+# ── rows that were delayed ───────────────────────────────────────────────────────────────────────────
+
+
+def test_a_row_that_waits_for_its_time_is_passed_and_found_by_everybody_once_it_is_due(scene: Scene) -> None:
+    waiting = scene.insert(bucket=1, available_at="2100-01-01")
+    last = scene.deliver_and_advance()
+    assert scene.bounds() == [last, last]
+    assert scene.store.outlook(scene.box, [0, 1]).due == []
+    assert scene.store.poll(scene.box, [0, 1], 10) == []
+    assert scene.deliver() == []
+    assert scene.store.oldest_pending(scene.box) is None
+    assert scene.store.pending([scene.box]) == {scene.box.name}
+    scene.be_due(waiting)
+    new = scene.insert(bucket=1)
+    assert scene.store.outlook(scene.box, [0, 1]).due == [1]
+    assert scene.store.outlook(scene.box, [0]).due == []
+    assert [row.id for row in scene.store.poll(scene.box, [0, 1], 10)] == [waiting, new]
+    assert [row.id for row in scene.store.poll_regular(scene.box, [0, 1], 10)] == [waiting, new]
+    assert [row.id for row in scene.store.poll(scene.box, [0], 10)] == []
+    oldest = scene.store.oldest_pending(scene.box)
+    assert oldest is not None
+    assert oldest < scene.store.now()
+    assert scene.deliver() == [waiting, new]
+    assert scene.deliver() == []
+    assert scene.store.pending([scene.box]) == frozenset()
+
+
+def test_a_worker_that_claims_nothing_finds_bounds_once_a_look_was_slow(scene: Scene) -> None:
+    waiting = scene.insert(available_at="2100-01-01")
+    scene.advance()
+    assert scene.bounds() == [0, 0]
+    scene.store.outlook(scene.box, [0, 1])
+    scene.advance()
+    assert scene.bounds() == [waiting, waiting]
+
+
+def test_a_row_that_was_delayed_and_fails_is_tried_again_behind_the_bound(scene: Scene) -> None:
+    waiting = scene.insert(bucket=1, available_at="2100-01-01")
+    last = scene.deliver_and_advance()
+    scene.be_due(waiting)
+    with scene.store.claims(scene.box).open({0: None, 1: None}, 10) as claim:
+        assert [item.id for item in claim.items] == [waiting]
+        claim.commit(Settlement(failed=[FailedAttempt(waiting, Status.PENDING, 1, "timed out")]))
+    assert scene.deliver() == []
+    assert scene.bounds() == [last, last]
+    scene.direct.execute(f"UPDATE {TABLE} SET processed_at = now() - interval '1 day' WHERE id = {waiting}".encode())
+    assert scene.store.poll_regular(scene.box, [0, 1], 10) == []
+    assert scene.deliver() == [waiting]
+
+
+def test_a_claim_that_reads_on_leaves_rows_that_were_delayed_to_one_from_the_start(scene: Scene) -> None:
+    waiting = scene.insert(bucket=1, available_at="2100-01-01")
+    last = scene.deliver_and_advance()
+    scene.be_due(waiting)
+    new = scene.insert(bucket=1)
+    with scene.store.plain_claims(scene.box).open({0: None, 1: last}, 10) as claim:
+        assert [item.id for item in claim.items] == [new]
+        claim.commit(Settlement(delivered=[new]))
+    assert scene.deliver() == [waiting]
+
+
+def test_a_claim_that_is_full_of_rows_that_were_delayed_says_that_there_are_more(scene: Scene) -> None:
+    waiting = [scene.insert(bucket=n % 2, available_at="2100-01-01") for n in range(5)]
+    scene.deliver_and_advance()
+    scene.be_due(*waiting)
+    new = scene.insert()
+    found = []
+    while True:
+        with scene.store.plain_claims(scene.box).open({0: None, 1: None}, 2) as claim:
+            ids = [item.id for item in claim.items]
+            found.append((ids, set(claim.exhausted)))
+            if not ids:
+                break
+            claim.commit(Settlement(delivered=ids))
+    # With only one left to take, no more can be behind it.
+    assert [ids for ids, _ in found] == [waiting[:2], waiting[2:4], [waiting[4], new], []]
+    assert [exhausted for _, exhausted in found] == [set(), set(), {1}, {0, 1}]
+
+
+def test_a_row_that_somebody_else_has_locked_keeps_back_only_its_own_bucket_behind_the_bound(scene: Scene) -> None:
+    waiting = [scene.insert(bucket=bucket, available_at="2100-01-01") for bucket in (0, 1)]
+    scene.deliver_and_advance()
+    scene.be_due(*waiting)
+    other = scene.connection()
+    other.execute(f"SELECT FROM {TABLE} WHERE id = {waiting[0]} FOR UPDATE".encode())
+    with scene.store.plain_claims(scene.box).open({0: None, 1: None}, 10) as claim:
+        assert [item.id for item in claim.items] == [waiting[1]]
+        assert claim.locked == {0}
+    other.rollback()
+    assert scene.deliver() == waiting
+
+
+def test_where_delivered_rows_are_deleted_those_that_were_delayed_are_too(postgres_url: str) -> None:
+    box = replace(make_box(), retention=Retention(delivered=timedelta(0)))
+    with closing(Scene(postgres_url, box)) as scene:
+        waiting = [scene.insert(bucket=n % 2, available_at="2100-01-01") for n in range(3)]
+        last = scene.deliver_and_advance()
+        assert scene.bounds() == [last, last]
+        scene.be_due(*waiting)
+        assert scene.deliver() == waiting
+        assert scene.direct.execute(f"SELECT FROM {TABLE}".encode()).fetchall() == []
+
+
+def test_while_very_many_rows_are_due_at_once_no_bounds_are_used(scene: Scene) -> None:
+    waiting = scene.insert(available_at="2100-01-01")
+    scene.deliver_and_advance()
+    assert min(scene.bounds()) > waiting
+    scene.direct.execute(
+        f"INSERT INTO {TABLE} (uuid, event_key, bucket, payload, available_at) "
+        f"SELECT gen_random_uuid(), 'k', mod(n, 2), 'x', now() FROM generate_series(1, {MOST_PASSED}) AS n".encode()
+    )
+    scene.store._bounds.of(scene.box).claimed(1)
+    scene.advance()
+    assert scene.bounds() == [0, 0]
+    while scene.deliver():
+        scene.advance()
+    scene.advance()
+    assert min(scene.bounds()) > waiting
+    scene.be_due(waiting)
+    assert scene.deliver() == [waiting]
 
 
 # ── what comes back ──────────────────────────────────────────────────────────────────────────────────

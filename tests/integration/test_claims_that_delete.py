@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from boxengine.adapters.sql.connecting.cursors import Cursor
-from boxengine.adapters.sql.dialects import postgresql
+from boxengine.adapters.sql.dialects import postgresql_reads
 from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
 from boxengine.domain.box import Box, Retention, StrictOrder
 from boxengine.domain.item import Status
@@ -59,7 +59,7 @@ def claimed_while_somebody_changes(
 def test_a_row_that_somebody_is_just_discarding_is_waited_for_and_not_claimed(
     harness: SqlHarness, postgres_url: str, plain: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgresql, "PATIENCE", {"lock_timeout": f"{PATIENCE}s"})
+    monkeypatch.setitem(postgresql_reads.PATIENCE, "lock_timeout", f"{PATIENCE}s")
     box = harness.make_box(retention=Retention(delivered=timedelta(0)))
     doomed, other = harness.insert(box), harness.insert(box)
 
@@ -85,7 +85,7 @@ def test_what_follows_a_row_that_somebody_is_just_putting_off_is_not_claimed(
     plain: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(postgresql, "PATIENCE", {"lock_timeout": f"{PATIENCE}s"})
+    monkeypatch.setitem(postgresql_reads.PATIENCE, "lock_timeout", f"{PATIENCE}s")
     box = harness.make_box(retention=Retention(delivered=timedelta(0)), strict_order=strict_order)
     earlier, doomed, follower = (harness.insert(box, event_key=key) for key in "abb")
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from boxengine.adapters.memory.bounding import MemorySight
+from boxengine.adapters.memory.bounding import MemoryBounds, MemorySight
+from boxengine.adapters.memory.rows import Begin
 from boxengine.domain.bounds import Bounds, Range, Seen, Sight
+from boxengine.domain.box import Box
 from boxengine.domain.item import Status
+from boxengine.domain.item_id import ItemId
 from tests.simulation.mutation import Mutant, Surgery, breaks
 from tests.simulation.promises import Promise
 
@@ -27,8 +30,19 @@ def writers_listed_before_the_id_is_read(patch: Surgery) -> None:
 
 @breaks(Promise.ENDS, only=())
 def bound_past_a_pending_row(patch: Surgery) -> None:
-    """What the look finds is not heeded: an item that backs off, or is not due yet, is left behind."""
+    """What the look finds is not heeded: an item that backs off is left behind."""
     patch.setattr(MemorySight, "look", lambda _self, _ranges: Seen({}, 0.0))
+
+
+@breaks(Promise.ENDS, only=())
+def rows_that_were_delayed_left_behind(patch: Surgery) -> None:
+    """A bound passes an item that waits for its time, and nobody reads it once it is due."""
+    begin = MemoryBounds.begin
+
+    def without_passed(self: MemoryBounds, box: Box, buckets: Mapping[int, ItemId | None]) -> Mapping[int, Begin]:
+        return {bucket: each._replace(passed=False) for bucket, each in begin(self, box, buckets).items()}
+
+    patch.setattr(MemoryBounds, "begin", without_passed)
 
 
 @breaks(Promise.ORDER, only=("item refused", "operator"))
@@ -60,6 +74,7 @@ BOUNDS_MUTANTS: tuple[Mutant, ...] = (
     bound_adopted_at_once,
     writers_listed_before_the_id_is_read,
     bound_past_a_pending_row,
+    rows_that_were_delayed_left_behind,
     bound_past_a_failed_row_under_strict_order,
     start_never_looked_at_again,
 )

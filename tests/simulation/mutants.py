@@ -17,6 +17,7 @@ from boxengine.adapters.memory import rows as memory_rows
 from boxengine.adapters.memory.claims import MemoryClaim
 from boxengine.adapters.memory.in_hand import MemoryInHand
 from boxengine.adapters.memory.queue import MemoryJobQueue
+from boxengine.adapters.memory.rows import Begin
 from boxengine.adapters.memory.store import MemoryStore
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item, Status
@@ -136,8 +137,8 @@ def released_with_rows_left(patch: Surgery) -> None:
     """Every bucket counts as exhausted after its first batch."""
     read = MemoryClaim._read
 
-    def all_exhausted(self: MemoryClaim, buckets: Mapping[int, int], limit: int) -> Any:
-        items, _ = read(self, buckets, limit)
+    def all_exhausted(self: MemoryClaim, begin: Mapping[int, Begin], limit: int) -> Any:
+        items, _ = read(self, begin, limit)
         return items, frozenset(self._granted)
 
     patch.setattr(MemoryClaim, "_read", all_exhausted)

@@ -72,6 +72,20 @@ def test_the_walk_is_timed_with_the_first_item_and_then_once_in_so_many() -> Non
     assert bounds_of(bounds) == [0, 0, 0, 0]
 
 
+def test_where_nothing_is_claimed_a_slow_look_makes_the_walk_be_timed_now_and_then() -> None:
+    clock, sight = ManualClock(), FakeSight(seconds=0.1)
+    bounds = Bounds(BUCKETS, monotonic=clock.monotonic, pace=PACE)
+    due = []
+    for seconds, since in ((0.9, 0.0), (1.0, 0.0), (0.9, 11.0), (1.0, 0.0), (1.0, 9.0)):
+        clock.advance(timedelta(seconds=since))
+        bounds.looked(seconds)
+        due.append(bounds.due)
+        if bounds.due:
+            bounds.advance(sight)
+    assert due == [False, True, False, True, False]
+    assert len(sight.asked) == 2
+
+
 def test_a_reader_that_is_farther_than_the_bound_stays_there() -> None:
     bounds = used(FakeSight())
     assert [bounds.after(0), bounds.after(0, 7), bounds.after(0, 70)] == [50, 50, 70]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from threading import RLock
 from typing import Protocol
 
-from boxengine.adapters.memory.rows import Rows
+from boxengine.adapters.memory.rows import Begin, Rows
 from boxengine.domain.bounds import Bounds, Pace, Range, Seen
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Status
@@ -41,7 +41,7 @@ class MemorySight:
             return {str(row_id) for name, row_id in self._database.uncommitted if name == self._box.name}
 
     def look(self, ranges: Mapping[int, Range]) -> Seen:
-        stops = {Status.PENDING}
+        stops, passes = {Status.PENDING}, passes_delayed(self._box)
         if self._box.strict_order is not StrictOrder.NONE:
             # If people retry such a row, it must go out before its followers.
             stops |= {Status.FAILED, Status.DISCARDED}
@@ -49,9 +49,16 @@ class MemorySight:
         with self._database.lock:
             for row in self._database.rows(self._box):
                 span = ranges.get(row.bucket)
-                if span is not None and row.status in stops and span.after < row.id <= span.up_to:
+                if span is None or row.status not in stops or (passes and row.available_at is not None):
+                    continue
+                if span.after < row.id <= span.up_to:
                     first.setdefault(row.bucket, row.id)
         return Seen(first, 0.0)
+
+
+def passes_delayed(box: Box) -> bool:
+    """Whether bounds pass pending rows that have an ``available_at``. Under strict order they do not."""
+    return box.strict_order is StrictOrder.NONE
 
 
 class MemoryBounds:
@@ -68,12 +75,15 @@ class MemoryBounds:
             made = Bounds(box.buckets, monotonic=self._database.clock.monotonic, pace=self.pace)
             return self._bounds.setdefault(box.name, made)
 
-    def begin(self, box: Box, buckets: Mapping[int, ItemId | None]) -> Mapping[int, ItemId | None]:
+    def begin(self, box: Box, buckets: Mapping[int, ItemId | None]) -> Mapping[int, Begin]:
         """Raises positions to the bounds. Ids that are no numbers have none."""
+        return {bucket: self._begin(box, bucket, after) for bucket, after in buckets.items()}
+
+    def _begin(self, box: Box, bucket: int, position: ItemId | None) -> Begin:
         bounds = self.of(box)
-        return {
-            bucket: bounds.after(bucket, after) if bounds.after(bucket) else after for bucket, after in buckets.items()
-        }
+        if not bounds.after(bucket):
+            return Begin(position)
+        return Begin(bounds.after(bucket, position), passed=position is None and passes_delayed(box))
 
     def advance(self, box: Box) -> Collection[int]:
         """See ``Bounding.advance``; for when it is due."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from boxengine.adapters.memory.bounding import MemoryBounds
 from boxengine.adapters.memory.database import Database, Step
-from boxengine.adapters.memory.rows import Row, Rows, behind, by_id
+from boxengine.adapters.memory.rows import Begin, Row, Rows, behind, by_id
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.item_id import ItemId
@@ -36,7 +36,7 @@ class MemoryClaim:
         self,
         database: Database,
         box: Box,
-        buckets: Mapping[int, ItemId | None],
+        buckets: Mapping[int, Begin],
         limit: int,
         *,
         fault: Callable[[Step], None],
@@ -65,13 +65,13 @@ class MemoryClaim:
             database.locked_rows.update((box.name, item.id) for item in self.items)
             database.open_claims[id(self)] = self
 
-    def _read(self, after: Mapping[int, ItemId | None], limit: int) -> tuple[list[Item], frozenset[int]]:
+    def _read(self, begin: Mapping[int, Begin], limit: int) -> tuple[list[Item], frozenset[int]]:
         share = max(1, limit // max(1, len(self._granted)))
         rows = self._database.rows(self._box)
         found: list[Row] = []
         exhausted = set()
         for bucket in self._granted:
-            due = behind(after[bucket], rows.due(self._box, bucket, self.now))
+            due = behind(begin[bucket], rows.due(self._box, bucket, self.now))
             of_bucket = list(islice(due, share))
             found += of_bucket
             if len(of_bucket) < share:

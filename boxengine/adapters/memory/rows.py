@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 from uuid import UUID
 
 from boxengine.domain.box import Box, StrictOrder
@@ -160,6 +160,16 @@ def by_id(row: Row) -> ItemId:
     return row.id
 
 
-def behind(row_id: ItemId | None, rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows with a greater id; None: all."""
-    return (row for row in rows if row_id is None or row.id > row_id)
+class Begin(NamedTuple):
+    """Where a bucket is read."""
+
+    after: ItemId | None = None
+    """Rows with a greater id are read; None: all."""
+    passed: bool = False
+    """Whether rows that have an ``available_at`` are read in any case, because a bound may have passed them."""
+
+
+def behind(begin: Begin, rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows that are read."""
+    after, passed = begin
+    return (row for row in rows if after is None or row.id > after or (passed and row.available_at is not None))

@@ -16,7 +16,7 @@ from uuid import NAMESPACE_OID, uuid5
 from boxengine.adapters.memory.bounding import MemoryBounds
 from boxengine.adapters.memory.claims import MemoryClaims
 from boxengine.adapters.memory.database import Database, OpenClaim, Step, no_fault
-from boxengine.adapters.memory.rows import Row, behind, by_id
+from boxengine.adapters.memory.rows import Begin, Row, behind, by_id
 from boxengine.domain.bounds import PACE, Pace
 from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.domain.item import Status
@@ -235,8 +235,8 @@ class MemoryStore:
         found: list[Row] = []
         with self._database.lock:
             rows, now = self._database.rows(box), self._database.clock.now()
-            for bucket, after in self._begin(box, buckets).items():
-                due = behind(after, rows.due(box, bucket, now))
+            for bucket, begin in self._begin(box, buckets).items():
+                due = behind(begin, rows.due(box, bucket, now))
                 found += islice(filter(wanted, due), share)
         return [PendingRow(row.id, row.bucket, row.errors_count) for row in sorted(found, key=by_id)]
 
@@ -245,8 +245,8 @@ class MemoryStore:
         self._fault("poll")
         with self._database.lock:
             rows, now = self._database.rows(box), self._database.clock.now()
-            begin = self._begin(box, buckets)
-            due = [bucket for bucket, after in begin.items() if any(behind(after, rows.due(box, bucket, now)))]
+            begins = self._begin(box, buckets)
+            due = [bucket for bucket, begin in begins.items() if any(behind(begin, rows.due(box, bucket, now)))]
             return Outlook(due, rows.next_delayed(now))
 
     def pending(self, boxes: Sequence[Box]) -> frozenset[str]:
@@ -290,7 +290,7 @@ class MemoryStore:
         """See ``Bounding.read_from_start``."""
         self._bounds.forget(box_name)
 
-    def _begin(self, box: Box, buckets: Sequence[int]) -> Mapping[int, ItemId | None]:
+    def _begin(self, box: Box, buckets: Sequence[int]) -> Mapping[int, Begin]:
         return self._bounds.begin(box, dict.fromkeys(buckets))
 
     # ── HistoryStore ─────────────────────────────────────────────────────────────────────────────────
@@ -347,7 +347,7 @@ class MemoryStore:
         """See ``HistoryStore.sweep_finished``; looks at ``LOOKED_AT`` rows."""
         self._fault("history")
         with self._database.lock:
-            looked = list(islice(behind(after, self._deletable(box)), LOOKED_AT))
+            looked = list(islice(behind(Begin(after), self._deletable(box)), LOOKED_AT))
             finished = (row for row in looked if row.status != Status.PENDING and row.status in before)
             doomed = list(islice((row for row in finished if row.kept_since < before[row.status]), limit))
             self._remove(box, doomed)

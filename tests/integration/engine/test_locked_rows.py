@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from boxengine.adapters.sql.dialects import postgresql
+from boxengine.adapters.sql.dialects import postgresql_reads
 from boxengine.adapters.sql.dialects.mysql import MySqlStatements
 from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
 from boxengine.domain.box import Retention
@@ -155,7 +155,7 @@ def test_outcomes_wait_for_a_row_that_somebody_locks_while_a_claim_gives_its_del
     harness: SqlHarness, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All items of the batch are sent, and would be sent again if their outcomes were given up."""
-    monkeypatch.setitem(postgresql.PATIENCE, "lock_timeout", "1ms")
+    monkeypatch.setitem(postgresql_reads.PATIENCE, "lock_timeout", "1ms")
     box = harness.make_box(retention=AT_ONCE)
     ids = [harness.insert(box) for _ in range(2)]
     engine = sa.create_engine(database)

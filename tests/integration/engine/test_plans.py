@@ -16,7 +16,8 @@ import pytest
 import sqlalchemy as sa
 
 from boxengine.adapters.sql.delivering.bounding import first_stops
-from boxengine.adapters.sql.dialects.postgresql import ONE_PLAN, PostgresStatements
+from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
+from boxengine.adapters.sql.dialects.postgresql_reads import ONE_PLAN
 from boxengine.adapters.sql.making import schema
 from boxengine.adapters.sql.shape.tables import reflect
 from boxengine.domain.box import Backoff, Box, BoxType, StrictOrder
@@ -47,7 +48,13 @@ A_FEW_PENDING = f"""
 INSERT INTO {NAME} (uuid, event_key, bucket, payload, errors_count, processed_at)
 SELECT gen_random_uuid(), 'k' || n, mod(n, {BUCKETS}), 'x', mod(n, 2), now() - interval '1 day' FROM generate_series(1, 20) AS n
 """
-STATEMENTS = ("_poll", "_poll_regular", "_due", "_read", "_remove")
+TYPES = {
+    "": "int[], bigint[], bigint",
+    "_behind": "int[], bigint[], bigint, bigint[], int[], bigint",
+    "_deliver": "bigint[]",
+    "_fail": "bigint[], int[], int[], text[]",
+}
+STATEMENTS = ("poll", "poll_regular", "outlook", "read", "remove")
 """The last one comes last: it deletes what it finds."""
 SERVED_BY = {f"ix_{NAME}_{purpose}" for purpose in ("pending", "troubled", "delayed")}
 BY_ID = f"{NAME}_pkey"
@@ -90,9 +97,12 @@ class Planner:
         """A fresh connection, with these settings, that knows the statement as ``hot``."""
         with self.engine.connect() as connection:
             statements = PostgresStatements(reflect(connection, box), idle_timeout_ms=60_000)
-        sql = getattr(statements, statement)
-        types = {1: "bigint[]", 3: "int[], bigint[], bigint", 4: "bigint[], int[], int[], text[]"}[sql.count("%s")]
-        sql = sql.replace("%s", "${}").format(1, 2, 3, 4).replace("%%", "%")
+        way, _, name = statement.rpartition(".")
+        sql = getattr(
+            getattr(statements, way or "_from_start") if name in (*STATEMENTS, "oldest") else statements, name
+        )
+        sql = sql.replace("%s", "${}").format(*range(1, 7)).replace("%%", "%")
+        types = TYPES[name] if name in TYPES else TYPES[way]
         with psycopg.connect(self.dsn, autocommit=True) as fresh:
             for name, value in {**settings, "boxengine.held": as_array(range(BUCKETS))}.items():
                 fresh.execute("SELECT set_config(%s, %s, false)", [name, value])
@@ -107,6 +117,12 @@ def explained(connection: psycopg.Connection[Any], *, limit: int = 12) -> list[d
     """All nodes of the plan of ``hot``, executed."""
     call = f"EXECUTE hot ('{as_array(range(BUCKETS))}', '{as_array([0] * BUCKETS)}', {limit})"
     return nodes_of(connection, call)
+
+
+def explained_behind(connection: psycopg.Connection[Any], *, bound: int, limit: int = 12) -> list[dict[str, Any]]:
+    """The same while bounds are in use."""
+    buckets, after = as_array(range(BUCKETS)), as_array([bound] * BUCKETS)
+    return nodes_of(connection, f"EXECUTE hot ('{buckets}', '{after}', {limit}, '{after}', '{buckets}', {limit})")
 
 
 def nodes_of(connection: psycopg.Connection[Any], call: str) -> list[dict[str, Any]]:
@@ -180,7 +196,7 @@ def test_strict_order_is_served_by_the_partial_indexes_too(planner: Planner, ord
         check(planner.explain(box, statement, mode=mode), rows=20 * BUCKETS)
 
 
-@pytest.mark.parametrize("statement", ["_read", "_remove"])
+@pytest.mark.parametrize("statement", ["read", "remove"])
 @pytest.mark.parametrize("order", StrictOrder)
 @pytest.mark.parametrize("emptied", ["never analyzed", "analyzed", "vacuumed"])
 def test_the_plan_that_a_claim_keeps_serves_a_full_table_though_made_for_an_empty_one(
@@ -198,6 +214,47 @@ def test_the_plan_that_a_claim_keeps_serves_a_full_table_though_made_for_an_empt
         check(explained(connection), rows=20 * BUCKETS)
         planner.run(FILL.replace(":status", "0"))
         check(explained(connection), rows=(12 + 2) * BUCKETS)
+
+
+DELAYED = f"""
+INSERT INTO {NAME} (uuid, event_key, bucket, payload, available_at)
+SELECT gen_random_uuid(), 'k' || n, mod(n, {BUCKETS}), 'x', now() + CASE WHEN mod(n, 5000) = 0 THEN -1 ELSE n END * interval '1 s'
+FROM generate_series(1, {ROWS}) AS n
+"""
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+@pytest.mark.parametrize("statistics", ["of an empty table", "of now"])
+def test_behind_bounds_no_row_that_was_delayed_and_is_not_due_is_read(
+    planner: Planner, statistics: str, mode: str
+) -> None:
+    box = make_box()
+    first, then = ([f"ANALYZE {NAME}"], []) if statistics == "of an empty table" else ([], [f"ANALYZE {NAME}"])
+    planner.prepare(box, [*first, FILL.replace(":status", "2"), DELAYED])
+    planner.run(*then)
+    for statement in (*STATEMENTS[:-1], "oldest", STATEMENTS[-1]):
+        with planner.prepared(box, f"_behind.{statement}", {"plan_cache_mode": mode}) as fresh:
+            plan = explained_behind(fresh, bound=2 * ROWS)
+        check(plan, rows=20 * BUCKETS)
+        used = {node["Index Name"] for node in plan if "Index Name" in node}
+        assert used >= {f"ix_{NAME}_{purpose}" for purpose in ("pending", "delayed")}
+
+
+@pytest.mark.parametrize("statement", ["read", "remove"])
+@pytest.mark.parametrize("emptied", ["never analyzed", "analyzed", "vacuumed"])
+def test_the_plan_that_a_claim_keeps_reads_no_row_that_is_not_due_behind_bounds(
+    planner: Planner, statement: str, emptied: str
+) -> None:
+    box = make_box()
+    schema.create(planner.engine, [box])
+    planner.run(f"ALTER TABLE {NAME} SET (autovacuum_enabled = false)")
+    planner.run(
+        *{"never analyzed": [], "analyzed": [f"ANALYZE {NAME}"], "vacuumed": [f"VACUUM ANALYZE {NAME}"]}[emptied]
+    )
+    with planner.prepared(box, f"_behind.{statement}", ONE_PLAN) as connection:
+        explained_behind(connection, bound=0)
+        planner.run(DELAYED)
+        check(explained_behind(connection, bound=2 * ROWS), rows=20 * BUCKETS)
 
 
 def test_what_no_bound_may_pass_is_found_by_partial_indexes(planner: Planner) -> None:

@@ -65,7 +65,7 @@ def delivering(shape: Shape, dialect: str) -> dict[str, list[str]]:
             lambda on, cursor: on.claim_plain(cursor, HELD, 100),
             _answers(dialect),
         ),
-        **_behind_bounds(dialect),
+        **(_behind_bounds(dialect) if dialect == "mysql" or table.passes_delayed else {}),
         "sizes of payloads": (lambda on, cursor: on.sizes(cursor, [1, 2]), ()),
         "heavy payloads": (lambda on, cursor: on.payloads(cursor, [1, 2]), ()),
         "keys of earlier rows that wait": (lambda on, cursor: on.waiting_keys(cursor, _items(), {0: 40, 1: 90}), ()),
@@ -104,10 +104,17 @@ def delivering(shape: Shape, dialect: str) -> dict[str, list[str]]:
 
 def _behind_bounds(dialect: str) -> Steps:
     """What is asked otherwise while bounds are in use."""
-    if dialect != "mysql":
-        return {}
-    (granted,) = _answers(dialect)
-    return {"claim, behind bounds": (lambda on, cursor: on.claim(cursor, Behind(HELD), 100), (granted, (90,)))}
+    behind = Behind(HELD, from_start=list(HELD))
+    if dialect == "mysql":
+        (granted,) = _answers(dialect)
+        return {"claim, behind bounds": (lambda on, cursor: on.claim(cursor, behind, 100), (granted, (90,)))}
+    return {
+        "poll, behind bounds": (lambda on, cursor: on.poll(cursor, behind, 50), ()),
+        "outlook, behind bounds": (lambda on, cursor: on.outlook(cursor, behind), ()),
+        "claim, behind bounds": (lambda on, cursor: on.claim(cursor, behind, 100), _answers(dialect)),
+        "plain claim, behind bounds": (lambda on, cursor: on.claim_plain(cursor, behind, 100), _answers(dialect)),
+        "oldest pending row, behind bounds": (lambda on, cursor: on.oldest_pending(cursor, behind), ((None,),)),
+    }
 
 
 def _of_a_log(steps: Steps) -> Steps:

@@ -15,7 +15,7 @@ from boxengine.adapters.memory.database import Database, OpenClaim, Step, no_fau
 from boxengine.adapters.memory.log.shared import LogDump, SharedLog
 from boxengine.adapters.memory.log.table import MemoryLog
 from boxengine.adapters.memory.log.transactions import Transactions
-from boxengine.adapters.memory.rows import Row, Rows
+from boxengine.adapters.memory.rows import Begin, Row, Rows
 from boxengine.adapters.memory.store import MemoryStore
 from boxengine.domain.bounds import PACE, Pace
 from boxengine.domain.box import Box, Storage
@@ -62,8 +62,8 @@ class LogClaim(MemoryClaim):
 
     _database: LogDatabase
 
-    def _read(self, after: Mapping[int, ItemId | None], limit: int) -> tuple[list[Item], frozenset[int]]:
-        given, self._bucket_of = self._log.read(after, self._granted, limit, self.now)
+    def _read(self, begin: Mapping[int, Begin], limit: int) -> tuple[list[Item], frozenset[int]]:
+        given, self._bucket_of = self._log.read(begin, self._granted, limit, self.now)
         self._readings = given.readings
         items = [row.as_item(self._box, dispatched_at=self.now) for row in given.rows]
         return items, frozenset(self._granted) - given.waiting

@@ -9,7 +9,7 @@ from itertools import islice
 
 from boxengine.adapters.memory.log.shared import Logged, ReaderDump, SharedLog
 from boxengine.adapters.memory.log.transactions import NOTHING, Snapshot
-from boxengine.adapters.memory.rows import Row, Rows, is_past_its_pause
+from boxengine.adapters.memory.rows import Begin, Row, Rows, behind, is_past_its_pause
 from boxengine.domain.box import Beginning, Box, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.domain.log_moves import sent_back
@@ -155,7 +155,7 @@ class MemoryLog:
         return any(self._between(position, upto)) and not self._is_blocked(bucket, now)
 
     def read(
-        self, buckets: Mapping[int, int | None], granted: Collection[int], limit: int, now: datetime
+        self, begin: Mapping[int, Begin], granted: Collection[int], limit: int, now: datetime
     ) -> tuple[Given[Row], dict[int, int]]:
         """What a claim of these buckets gives, and of the log's rows that were found each one's bucket.
 
@@ -168,9 +168,7 @@ class MemoryLog:
         portions = self._portions(granted, limit)
         side: list[Row] = []
         for bucket in granted:
-            after = buckets[bucket]
-            due = (row for row in self.side.due(self._box, bucket, now) if after is None or row.id > after)
-            side += islice(due, portions.share)
+            side += islice(behind(begin[bucket], self.side.due(self._box, bucket, now)), portions.share)
         positions = [self._positions[bucket] for bucket in granted if not self._is_blocked(bucket, now)]
         found = self._beginning(positions, upto, portions)
         sorted_out = portions.sort_out(found)

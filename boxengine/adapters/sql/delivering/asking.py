@@ -110,7 +110,9 @@ class Asking:
         """The buckets, each with the id after which to read: its position, or the bound if that is higher."""
         bounds = self._bounds.of(box)
         begin = {bucket: bounds.after(bucket, position) for bucket, position in positions.items()}
-        return Behind(begin) if bounds.used else begin
+        if not bounds.used:
+            return begin
+        return Behind(begin, from_start=[bucket for bucket, position in positions.items() if not position])
 
     def _forget(self, *boxes: Box) -> None:
         """Makes the next statement inspect the table again, and closes the connections with statements prepared for it."""

@@ -13,6 +13,8 @@ from typing import Self
 
 from boxengine.adapters.sql.connecting.cursors import Opened
 from boxengine.adapters.sql.delivering.bounding_mysql import MySqlSight
+from boxengine.adapters.sql.dialects.base import MOST_PASSED
+from boxengine.adapters.sql.shape.now import now_in_text
 from boxengine.adapters.sql.shape.tables import PENDING_BY_BUCKET, BoxTable
 from boxengine.domain.bounds import PACE, RENAMED, Bounds, Pace, Range, Seen, Sight
 from boxengine.domain.box import Box, Storage, StrictOrder
@@ -45,7 +47,11 @@ class PostgresSight:
         """
         name, self._sequence = sequence
         self._opened = opened
-        self._last = f"SELECT last_value - CASE WHEN is_called THEN 0 ELSE 1 END FROM {name}".replace("%", "%%")
+        last = f"SELECT last_value - CASE WHEN is_called THEN 0 ELSE 1 END FROM {name}"
+        if table.passes_delayed:
+            # Those behind its last row would be left behind the bounds for too long.
+            last = f"SELECT CASE WHEN ({_due_delayed(table)}) < {MOST_PASSED} THEN ({last}) ELSE 0 END"
+        self._last = last.replace("%", "%%")
         self._look = first_stops(table)
 
     @classmethod
@@ -136,15 +142,26 @@ class SqlBounds:
         return known
 
 
+def _due_delayed(table: BoxTable) -> str:
+    """Counts pending rows that were delayed and are due, as far as it matters."""
+    now = now_in_text(postgresql=True, zoned="available_at" in table.zoned)
+    return (
+        f"SELECT count(*) FROM (SELECT 1 FROM {table.name} AS t WHERE t.status = 0 AND t.available_at <= {now} "
+        f"ORDER BY t.available_at LIMIT {MOST_PASSED}) AS due"
+    )
+
+
 def first_stops(table: BoxTable) -> str:
     """Finds what no bound may pass: the first pending row of each range and, under strict order, the box's first failed and
     first discarded rows: if people retry one, it must go out before its followers. It is one statement, because a row may
     change from one to the other.
 
+    Without strict order, pending rows that have an ``available_at`` are passed: see ``BoxTable.passes_delayed``.
+
     As in a claim, only the index on pending rows can serve the order that the look asks for.
     """
     name = table.name.replace("%", "%%")
-    others = ""
+    others, passed = "", "AND t.available_at IS NULL " if table.passes_delayed else ""
     if table.box.strict_order is not StrictOrder.NONE:
         first = (
             f"SELECT e.id FROM {name} AS e WHERE e.status IN (1, 3) AND e.status {{}} 2 ORDER BY e.status, e.id LIMIT 1"
@@ -154,5 +171,5 @@ def first_stops(table: BoxTable) -> str:
         "SELECT held.bucket, extract(epoch FROM clock_timestamp() - statement_timestamp())::float8, i.id"
         f"{others} FROM unnest(%s::int[], %s::bigint[], %s::bigint[]) AS held(bucket, after, up_to) LEFT JOIN LATERAL ("
         f"SELECT t.id FROM {name} AS t WHERE t.status = 0 AND (t.bucket, t.id) > (held.bucket, held.after) "
-        "AND (t.bucket, t.id) <= (held.bucket, held.up_to) ORDER BY t.bucket, t.id LIMIT 1) AS i ON true"
+        f"AND (t.bucket, t.id) <= (held.bucket, held.up_to) {passed}ORDER BY t.bucket, t.id LIMIT 1) AS i ON true"
     )

@@ -39,7 +39,9 @@ class SqlPlainClaim:
         granted, now, rows, unreadable = taken.granted, taken.now, taken.rows, taken.unreadable
         exhausted = _exhausted(granted, rows, taken.share) if taken.exhausted is None else taken.exhausted
         rows.sort(key=_ID if unreadable else None)
-        del rows[limit:]
+        if len(rows) > limit:
+            exhausted = exhausted.difference(map(_BUCKET, rows[limit:]))
+            del rows[limit:]
         if None in map(payload_of, rows):
             weighing = Weighing(transaction.statements, transaction.cursor, most=transaction.max_bytes)
             rows = weighing.fill(rows, unreadable)

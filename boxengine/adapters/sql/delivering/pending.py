@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.item import Status
 
+_PENDING = f"status = {Status.PENDING:d}"
+
 
 def any_pending(tables: Sequence[BoxTable], begins: Sequence[Mapping[int, int]], *, lateral: bool) -> str:
     """A query for the places of the tables that have a pending row. It reads only the beginning of an index of each.
@@ -16,11 +18,15 @@ def any_pending(tables: Sequence[BoxTable], begins: Sequence[Mapping[int, int]],
         lateral: whether the database has ``LATERAL``.
     """
     behind = _behind if lateral else _behind_each
-    return " UNION ALL ".join(
-        f"(SELECT {place} AS place FROM {behind(table, begin) if begin else table.name} "
-        f"{'' if begin else f'WHERE status = {Status.PENDING:d} {table.pending_first}'} LIMIT 1)"
-        for place, (table, begin) in enumerate(zip(tables, begins, strict=True))
-    )
+    branches = list[str]()
+    for place, (table, begin) in enumerate(zip(tables, begins, strict=True)):
+        found = behind(table, begin) if begin else f"{table.name} WHERE {_PENDING} {table.pending_first}"
+        branches.append(f"(SELECT {place} AS place FROM {found} LIMIT 1)")
+        if begin and lateral and table.passes_delayed:
+            # The last of them: before the first, dead entries may lie.
+            delayed = f"{_PENDING} AND available_at IS NOT NULL ORDER BY available_at DESC LIMIT 1"
+            branches.append(f"(SELECT {place} AS place FROM {table.name} WHERE {delayed})")
+    return " UNION ALL ".join(branches)
 
 
 def _behind(table: BoxTable, begin: Mapping[int, int]) -> str:
@@ -28,7 +34,7 @@ def _behind(table: BoxTable, begin: Mapping[int, int]) -> str:
     held = ", ".join(f"({bucket}, {after})" for bucket, after in begin.items())
     return (
         f"(VALUES {held}) AS held(bucket, after) CROSS JOIN LATERAL (SELECT 1 FROM {table.name} AS t "
-        f"WHERE t.status = {Status.PENDING:d} AND (t.bucket, t.id) > (held.bucket, held.after) AND t.bucket <= held.bucket "
+        f"WHERE t.{_PENDING} AND (t.bucket, t.id) > (held.bucket, held.after) AND t.bucket <= held.bucket "
         "ORDER BY t.bucket, t.id LIMIT 1) AS first"
     )
 
@@ -40,7 +46,7 @@ def _behind_each(table: BoxTable, begin: Mapping[int, int]) -> str:
         groups.setdefault(after, []).append(bucket)
     branches = (
         f"(SELECT t.id FROM {table.name} AS t FORCE INDEX (PRIMARY) WHERE t.id > {after} "
-        f"AND t.status = {Status.PENDING:d} AND t.bucket IN ({', '.join(map(str, buckets))}) ORDER BY t.id LIMIT 1)"
+        f"AND t.{_PENDING} AND t.bucket IN ({', '.join(map(str, buckets))}) ORDER BY t.id LIMIT 1)"
         for after, buckets in groups.items()
     )
     return f"({' UNION ALL '.join(branches)}) AS first"

@@ -6,6 +6,7 @@ path are hand-written and run on the driver's cursor, which spares their compila
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
@@ -109,11 +110,13 @@ class SqlStore(SqlHistory):
         return rows
 
     def outlook(self, box: Box, buckets: Sequence[int]) -> Outlook:
+        began = time.monotonic()
         found = self._ask(
             self._known.of_one_size(box),
             lambda cursor, statements: statements.outlook(cursor, self._begin(box, dict.fromkeys(buckets, 0))),
         )
-        due = [bucket for bucket, _ in found if bucket is not None]
+        self._bounds.of(box).looked(time.monotonic() - began)
+        due = list(dict.fromkeys(bucket for bucket, _ in found if bucket is not None))
         next_in = [timedelta(seconds=seconds) for bucket, seconds in found if bucket is None]
         return Outlook(due, next_in[0] if next_in else None)
 

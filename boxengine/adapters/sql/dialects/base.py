@@ -21,6 +21,9 @@ without the cap, the last query of each pass would read the whole table."""
 FIRST_GIVEN_UP = 1_000
 """The failed or discarded row that has been kept longest is looked for among so many of the first ones by id: the order in which
 items fail is not that of their ids."""
+MOST_PASSED = 1_000
+"""Due rows that one statement reads among those that bounds have passed. While so many are due, no bounds are used: from the
+start, bucket by bucket, they are read faster."""
 Row = tuple[Any, ...]
 """The first eleven fields of ``Item``, ``id`` to ``processed_at``, in their order; of a numbered table also ``seq``."""
 ROW_FIELDS = 11
@@ -30,10 +33,20 @@ class Behind(dict[int, int]):
     """Buckets, each with the id after which to read, while the bounds of the box are in use: delivered rows have left many
     index entries behind."""
 
+    def __init__(self, after: Mapping[int, int], *, from_start: Collection[int] = ()) -> None:
+        """Args:
+        from_start: the buckets that would be read from the start if they had no bounds.
+        """
+        super().__init__(after)
+        self.from_start = from_start
+
 
 def without(buckets: Mapping[int, int], left_out: Collection[int]) -> dict[int, int]:
     """The other buckets, of the same kind."""
-    return type(buckets)((bucket, after) for bucket, after in buckets.items() if bucket not in left_out)  # type: ignore[call-arg, return-value]
+    kept = {bucket: after for bucket, after in buckets.items() if bucket not in left_out}
+    if not isinstance(buckets, Behind):
+        return kept
+    return Behind(kept, from_start=[bucket for bucket in buckets.from_start if bucket in kept])
 
 
 class Taken(NamedTuple):

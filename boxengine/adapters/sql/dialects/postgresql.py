@@ -8,7 +8,7 @@ serve that order, so stale statistics cannot make the planner walk the primary k
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,19 +21,36 @@ from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.adapters.sql.connecting.own_settings import TEXTS, set_again
 from boxengine.adapters.sql.connecting.pooler import committing, is_known_as_pooled
 from boxengine.adapters.sql.connecting.round_trip import Answer, Step
-from boxengine.adapters.sql.dialects.base import FIRST_GIVEN_UP, LOOKED_AT, LOOKED_THROUGH, NextRows, Row, Taken
+from boxengine.adapters.sql.dialects.base import (
+    FIRST_GIVEN_UP,
+    LOOKED_AT,
+    LOOKED_THROUGH,
+    MOST_PASSED,
+    Behind,
+    NextRows,
+    Row,
+    Taken,
+)
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light, payload_of
+from boxengine.adapters.sql.dialects.postgresql_reads import PATIENCE, SAVEPOINT, Reads, Values, array, make_reads
 from boxengine.adapters.sql.dialects.postgresql_texts import PostgresTexts, still_pending
-from boxengine.adapters.sql.dialects.unreadable import EARLIEST, is_within_reach, legible, reason_of, without_values
+from boxengine.adapters.sql.dialects.unreadable import (
+    EARLIEST,
+    Unreadable,
+    is_within_reach,
+    legible,
+    reason_of,
+    without_values,
+)
 from boxengine.adapters.sql.sessions.constraints import CHECK_AT_ONCE
 from boxengine.adapters.sql.shape.tables import BoxTable, for_driver
-from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Settlement
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import PendingRow
 
-_SAVEPOINT = "boxengine_claim"
+_BUCKET = Item._fields.index("bucket")
+"""Its place in a row, which begins with an item's fields."""
 _RESETS = ("RESET SESSION AUTHORIZATION", "RESET ROLE", "RESET ALL")
 """Back to what the connection was opened with."""
 _LEFTOVERS = ("CLOSE ALL", "UNLISTEN *", "DISCARD TEMP", "SELECT pg_advisory_unlock_all()")
@@ -42,12 +59,6 @@ ENDED = (
     "a handler has ended the transaction of its batch (COMMIT, ROLLBACK): its items' outcomes cannot be recorded with what it "
     "wrote; use session.begin_nested(), or leave commit and rollback to the engine"
 )
-ONE_PLAN = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off"}
-"""For a transaction with only boxengine's statements: planned once per connection, by index, whatever the table held then.
-Otherwise the server plans them again for each batch, half a millisecond, because it expects longer arrays."""
-
-PATIENCE = {"lock_timeout": "500ms"}
-"""How long a claim waits for rows, or a table, that somebody else has locked. Those who change a few rows are done sooner."""
 
 
 class PostgresStatements:
@@ -60,106 +71,91 @@ class PostgresStatements:
         self._table = replace(table, name=for_driver(table.name))
         self._texts = texts = PostgresTexts(self._table, light=light)
         self._space = lock_space(table)
-        self.strict_order = table.box.strict_order
+        self.strict_order = texts.strict_order
         self._idle_timeout = str(idle_timeout_ms)
-        columns = f"t.id, t.bucket, {texts.errors('t')}"
-        self._poll = texts.pending(columns)
-        self._poll_regular = texts.pending(columns, extra=f"AND {texts.errors('t')} = 0")
-        # A claim's two statements travel together, so the first hands its result to the second inside the server.
-        held = "current_setting('boxengine.held')::int[]"
-        share, of = f"greatest(1, %s / greatest(1, cardinality({held})))", f"WHERE held.bucket = ANY({held})"
-        # Runs once the table is locked. From then on, whatever is in the way of outcomes or handlers is waited for.
-        unlimited = "(SELECT set_config('lock_timeout', NULL, true)) IS NOT NULL"
-        self._read = texts.pending(
-            texts.item_columns(), share=share, suffix="FOR UPDATE OF t NOWAIT", of=f"{of} AND {unlimited}"
-        )
-        chosen, counted = f"ARRAY({texts.pending('t.id', share=share, of=of)})", list[str]()
-        if self.strict_order is not StrictOrder.NONE:
-            chosen = f"(SELECT set_config('boxengine.chosen', {chosen}::text, true))::bigint[]"
-            counted = ["SELECT cardinality(nullif(current_setting('boxengine.chosen', true), '')::bigint[])"]
-        # The condition is tested again: somebody else may have changed a row since the inner query found it.
-        self._remove = (
-            f"DELETE FROM {self._table.name} AS t WHERE t.id = ANY({chosen}) "
-            f"AND {still_pending('t.')} AND {texts.is_due('t')} RETURNING {texts.item_columns()}"
-        )
-        self._due = texts.outlook()
+        self._from_start = make_reads(texts, passed=False)
+        self._behind = make_reads(texts, passed=True) if table.passes_delayed else self._from_start
         self._lock = texts.take_locks({})
-        lock, lock_alone = texts.take_locks(PATIENCE), texts.take_locks({**ONE_PLAN, **PATIENCE})
-        self._claiming = Step(lock, self._read)
-        self._claiming_alone = Step(lock_alone, self._read)
-        # A DELETE always waits.
-        self._claiming_removed = Step(lock_alone, f"SAVEPOINT {_SAVEPOINT}", self._remove, *counted)
-        self._values_of_count: Sequence[Sequence[str]] = [()] * len(counted)
-        self._looking = Step(lock, texts.pending("t.id, t.bucket", share=share, of=of))
         self._later = texts.later_delivered()
         self._waiting_keys = texts.waiting_keys()
-        self._waiting = texts.longest_waiting()
         self._deliver, self._fail = texts.outcomes()
 
     # ── the steps of a delivery ──────────────────────────────────────────────────────────────────────
 
     def poll(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> list[PendingRow]:
-        return self._polled(cursor, self._poll, buckets, share)
+        return self._polled(cursor, self._reads(buckets).poll, buckets, share)
 
     def poll_regular(self, cursor: Cursor, buckets: Mapping[int, int], share: int) -> list[PendingRow]:
-        return self._polled(cursor, self._poll_regular, buckets, share)
+        return self._polled(cursor, self._reads(buckets).poll_regular, buckets, share)
 
     def _polled(self, cursor: Cursor, statement: str, buckets: Mapping[int, int], share: int) -> list[PendingRow]:
-        cursor.execute(statement, (_array(buckets), _array(buckets.values()), share), prepare=True)
+        values = self._reads(buckets).of(buckets, share, most=share * len(buckets))
+        cursor.execute(statement, values, prepare=True)
         return list(map(PendingRow._make, cursor.fetchall()))
 
     def outlook(self, cursor: Cursor, buckets: Mapping[int, int]) -> list[tuple[int | None, float]]:
-        cursor.execute(self._due, (_array(buckets), _array(buckets.values()), 1), prepare=True)
+        reads = self._reads(buckets)
+        cursor.execute(reads.outlook, reads.of(buckets, 1, most=MOST_PASSED), prepare=True)
         rows: list[tuple[int | None, float]] = cursor.fetchall()
         return rows
+
+    def _reads(self, buckets: Mapping[int, int]) -> Reads:
+        return self._behind if isinstance(buckets, Behind) else self._from_start
 
     def for_claim(self) -> Self:
         """Itself: every step gets all it needs as arguments."""
         return self
 
     def claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
-        return self._claim(cursor, buckets, limit, step=self._claiming, remove=False)
+        reads = self._reads(buckets)
+        return self._claim(cursor, buckets, limit, reads=reads, step=reads.claiming)
 
     def claim_plain(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> Taken:
-        # Where all rows are delivered, nearly always, this takes one pass over them instead of two and sends no ids back.
-        remove = self._table.box.retention.deletes_on_delivery
-        return self._claim(cursor, buckets, limit, step=self._claiming_alone, remove=remove)
+        reads = self._reads(buckets)
+        if self._table.box.retention.deletes_on_delivery:
+            # Where all rows are delivered, nearly always, this takes one pass over them instead of two and sends no ids back.
+            return self._claim_by_deleting(cursor, buckets, limit, reads=reads)
+        return self._claim(cursor, buckets, limit, reads=reads, step=reads.claiming_alone)
 
-    def _claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int, *, step: Step, remove: bool) -> Taken:
-        wanted = _array(buckets)
-        locking, reading = (self._idle_timeout, wanted, self._space), (wanted, _array(buckets.values()), limit)
-        counted: Sequence[Cursor | Answer] = ()
-        if remove:
-            locks, _, found, *counted = self._claiming_removed.run(cursor, locking, (), reading, *self._values_of_count)
-        else:
-            locks, found = step.run(cursor, locking, reading)
+    def _claim(self, cursor: Cursor, buckets: Mapping[int, int], limit: int, *, reads: Reads, step: Step) -> Taken:
+        values = reads.of(buckets, limit, most=limit)
+        locks, found = step.run(cursor, (self._idle_timeout, values[0], self._space), values)
         granted, moment, *_ = locks.fetchone()
         now = moment.astimezone(UTC)
+        rows, unreadable = self._fetch(found, now)
+        return _taken(granted, now, rows, unreadable, buckets=buckets, limit=limit, reads=reads)
+
+    def _claim_by_deleting(self, cursor: Cursor, buckets: Mapping[int, int], limit: int, *, reads: Reads) -> Taken:
+        values = reads.of(buckets, limit, most=limit)
+        nothing: Sequence[Values] = [()] * reads.counted
+        locking = (self._idle_timeout, values[0], self._space)
+        locks, _, found, *counted = reads.claiming_removed.run(cursor, locking, (), values, *nothing)
+        granted, moment, *_ = locks.fetchone()
+        now, gone = moment.astimezone(UTC), True
         rows, unreadable = self._fetch(found, now)
         # Under strict order, a row that somebody has just put off holds back others among these.
         is_short = any((each.fetchone()[0] or 0) > len(rows) for each in counted)
         # A payload too heavy to come with its row cannot be read later, because the row is deleted.
-        if remove and (is_short or None in map(payload_of, rows)):
+        if is_short or None in map(payload_of, rows):
             self.bring_back(cursor)
-            cursor.execute(self._read, (wanted, _array(buckets.values()), limit))
-            (rows, unreadable), remove = self._fetch(cursor, now), False
-        return Taken(granted, now, max(1, limit // max(1, len(granted))), rows, remove, unreadable)
+            cursor.execute(reads.read, values)
+            (rows, unreadable), gone = self._fetch(cursor, now), False
+        return _taken(granted, now, rows, unreadable, buckets=buckets, limit=limit, reads=reads, gone=gone)
 
     def hit_a_lock(self, error: Exception) -> bool:
         return isinstance(error, LockNotAvailable)
 
     def next_rows(self, cursor: Cursor, buckets: Mapping[int, int], limit: int) -> NextRows:
-        wanted = _array(buckets)
-        locks, found = self._looking.run(
-            cursor, (self._idle_timeout, wanted, self._space), (wanted, _array(buckets.values()), limit)
-        )
+        reads = self._reads(buckets)
+        values = reads.of(buckets, limit, most=limit)
+        locks, found = reads.looking.run(cursor, (self._idle_timeout, values[0], self._space), values)
         rows = NextRows(len(locks.fetchone()[0]), dict(found.fetchall()))
-        cursor.execute(f"SAVEPOINT {_SAVEPOINT}")
+        cursor.execute(f"SAVEPOINT {SAVEPOINT}")
         return rows
 
     def locked(self, cursor: Cursor, ids: Collection[int]) -> set[int]:
         cursor.execute(
-            f"SELECT id FROM {self._table.name} WHERE id = ANY(%s::bigint[]) FOR UPDATE SKIP LOCKED", (_array(ids),)
+            f"SELECT id FROM {self._table.name} WHERE id = ANY(%s::bigint[]) FOR UPDATE SKIP LOCKED", (array(ids),)
         )
         free = {row_id for (row_id,) in cursor.fetchall()}
         self._return(cursor)
@@ -184,13 +180,13 @@ class PostgresStatements:
         column, name = self._table.payload, self._table.name
         cursor.execute(
             f"SELECT id, octet_length({column}) FROM {name} WHERE id = ANY(%s::bigint[]) AND {column} IS NOT NULL",
-            (_array(ids),),
+            (array(ids),),
         )
         return dict(cursor.fetchall())
 
     def payloads(self, cursor: Cursor, ids: Sequence[int]) -> dict[int, bytes]:
         cursor.execute(
-            f"SELECT id, {self._table.payload} FROM {self._table.name} WHERE id = ANY(%s::bigint[])", (_array(ids),)
+            f"SELECT id, {self._table.payload} FROM {self._table.name} WHERE id = ANY(%s::bigint[])", (array(ids),)
         )
         return dict(cursor.fetchall())
 
@@ -200,16 +196,16 @@ class PostgresStatements:
         cursor.execute("SET LOCAL lock_timeout TO DEFAULT", prepare=False)
 
     def _return(self, cursor: Cursor) -> None:
-        cursor.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}", prepare=False)
+        cursor.execute(f"ROLLBACK TO SAVEPOINT {SAVEPOINT}", prepare=False)
 
     def waiting_keys(self, cursor: Cursor, items: Sequence[Item], upto: Mapping[int, int]) -> set[str]:
         looked = {bucket: upto[bucket] for bucket in sorted({item.bucket for item in items} & upto.keys())}
         keys = sorted({item.event_key for item in items})
-        cursor.execute(self._waiting_keys, (_array(looked), _array(looked.values()), keys))
+        cursor.execute(self._waiting_keys, (array(looked), array(looked.values()), keys))
         return {key for (key,) in cursor.fetchall()}
 
     def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> dict[int, int]:
-        cursor.execute(self._later, (_array(item.id for item in items),))
+        cursor.execute(self._later, (array(item.id for item in items),))
         return dict(cursor.fetchall())
 
     def record(self, cursor: Cursor, settlement: Settlement) -> int:
@@ -219,7 +215,7 @@ class PostgresStatements:
         """Executes the writes. Inside a pipeline the cursors do not know yet how many rows they changed."""
         used: list[Cursor] = []
         if settlement.delivered:
-            used.append(cursor.execute(self._deliver, (_array(settlement.delivered),), prepare=True))
+            used.append(cursor.execute(self._deliver, (array(settlement.delivered),), prepare=True))
         if others := settlement.not_delivered:
             table = self._table
             values: list[list[Any]] = [
@@ -243,14 +239,14 @@ class PostgresStatements:
         """Does nothing: only the table knows of outcomes."""
 
     def hold_again(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:
-        cursor.execute(self._lock, (self._idle_timeout, _array(buckets), self._space))
+        cursor.execute(self._lock, (self._idle_timeout, array(buckets), self._space))
         granted: list[int] = cursor.fetchone()[0]
         return granted
 
     def hold_pending(self, cursor: Cursor, ids: Sequence[int]) -> list[int]:
         cursor.execute(
             f"SELECT id FROM {self._table.name} WHERE id = ANY(%s::bigint[]) AND {still_pending()} ORDER BY id FOR UPDATE",
-            (_array(ids),),
+            (array(ids),),
         )
         return [row[0] for row in cursor.fetchall()]
 
@@ -294,7 +290,8 @@ class PostgresStatements:
         return None
 
     def oldest_pending(self, cursor: Cursor, buckets: Mapping[int, int]) -> datetime | None:
-        cursor.execute(self._waiting, (_array(buckets), _array(buckets.values()), LOOKED_AT), prepare=True)
+        reads = self._reads(buckets)
+        cursor.execute(reads.oldest, reads.of(buckets, LOOKED_AT, most=LOOKED_AT), prepare=True)
         return _moment_of(cursor.fetchone())
 
     def oldest(self, cursor: Cursor, statuses: Sequence[int]) -> datetime | None:
@@ -378,9 +375,22 @@ def lock_space(table: BoxTable) -> int:
     return number - (1 << 32) if number >= 1 << 31 else number
 
 
-def _array(numbers: Iterable[int]) -> str:
-    """An array in PostgreSQL's text form: the driver's own dumper takes ten times as long for a list."""
-    return "{" + ",".join(map(str, numbers)) + "}"
+def _taken(
+    granted: list[int],
+    now: datetime,
+    rows: list[Row],
+    unreadable: Unreadable,
+    *,
+    buckets: Mapping[int, int],
+    limit: int,
+    reads: Reads,
+    gone: bool = False,
+) -> Taken:
+    share, exhausted = max(1, limit // max(1, len(granted))), None
+    most = min(limit, MOST_PASSED)
+    if reads.passed and len(rows) >= most and sum(row[0] <= buckets[row[_BUCKET]] for row in rows) >= most:
+        exhausted = frozenset[int]()  # any bucket may have more of those that bounds have passed
+    return Taken(granted, now, share, rows, gone, unreadable, exhausted)
 
 
 def _moment_of(row: Row | None) -> datetime | None:

@@ -35,6 +35,8 @@ class PostgresTexts:
         table: with each ``%`` of its name doubled, because the driver looks for placeholders.
         light: bytes up to which a payload is read with its row; a heavier one is returned as NULL.
         """
+        self.name = table.name
+        self.strict_order = table.box.strict_order
         self._table = table
         self._light = light
 
@@ -67,22 +69,43 @@ class PostgresTexts:
             f"ORDER BY t.bucket, t.id LIMIT {share} {suffix}) AS i {of}"
         )
 
-    def longest_waiting(self) -> str:
+    def due_among_passed(self, columns: str, *, extra: str = "", suffix: str = "") -> str:
+        """Due rows that bounds may have passed, because they have an ``available_at``; those that are due for longest come first.
+
+        Its values: by bucket the ids up to which to look, the buckets, and the most rows.
+        """
+        return (
+            f"SELECT passed.* FROM (SELECT {columns} FROM {self._table.name} AS t WHERE t.status = 0 "
+            f"AND t.available_at <= {self._now('available_at')} AND {self.is_due('t')} {extra} "
+            "AND t.id <= (%s::bigint[])[array_position(%s::int[], t.bucket::int)] "
+            f"ORDER BY t.available_at LIMIT %s {suffix}) AS passed"
+        )
+
+    def longest_waiting(self, *, passed: bool) -> str:
+        """Args:
+        passed: whether to look among rows that bounds have passed, too.
+        """
         since, condition = "t.created_at", ""
         if self._table.has("available_at"):
             since = self._created_or_later("t.", "available_at")
             condition = f"AND (t.available_at IS NULL OR t.available_at <= {self._now('available_at')})"
-        return (
-            # If the condition were inside the limit, the planner would expect few rows to meet it and read the whole table.
-            f"SELECT min(i.since) FILTER (WHERE {is_within_reach('i.since')}) "
-            f"FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after) CROSS JOIN LATERAL ("
+        first = (
+            f"SELECT i.since FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after) CROSS JOIN LATERAL ("
             f"SELECT {since} AS since FROM {self._table.name} AS t WHERE t.status = 0 "
             f"AND (t.bucket, t.id) > (held.bucket, held.after) AND t.bucket <= held.bucket {condition} "
             f"ORDER BY t.bucket, t.id LIMIT %s) AS i"
         )
+        if passed:
+            first += f" UNION ALL {self.due_among_passed(f'{since} AS since')}"
+        # If the condition were inside the limit, the planner would expect few rows to meet it and read the whole table.
+        return f"SELECT min(i.since) FILTER (WHERE {is_within_reach('i.since')}) FROM ({first}) AS i"
 
-    def outlook(self) -> str:
-        due = self.pending("t.bucket, 0::float8")
+    def outlook(self, due: str) -> str:
+        """Adds the time until the first delayed row is due.
+
+        Args:
+            due: a query for buckets that have due rows, each with 0.
+        """
         if self._table.delayed_index is None:
             return due
         now = self._now("available_at")

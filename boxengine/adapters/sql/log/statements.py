@@ -14,7 +14,8 @@ from boxengine.adapters.sql.connecting.pooler import committing
 from boxengine.adapters.sql.connecting.round_trip import Step
 from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Row, Taken
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light
-from boxengine.adapters.sql.dialects.postgresql import ONE_PLAN, PATIENCE, PostgresStatements
+from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
+from boxengine.adapters.sql.dialects.postgresql_reads import ONE_PLAN, PATIENCE
 from boxengine.adapters.sql.dialects.unreadable import is_within_reach
 from boxengine.adapters.sql.log.foreign import REASON, ForeignPositions
 from boxengine.adapters.sql.log.look import Held, Look, Questions
@@ -97,7 +98,7 @@ class LogStatements(PostgresStatements):
             self._where,
             # Before the side table: what parks a row must not have gone when the rows behind it are looked for.
             self._next,
-            self._read,
+            self._from_start.read,
         )
         self._questions = Questions(questions.measure(), questions.measured_rows("%s"), questions.followed())
         self._beyond = questions.beyond("t.created_at", limit="%s")

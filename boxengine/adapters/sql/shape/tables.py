@@ -125,6 +125,15 @@ class BoxTable:
             lost["index over event_key"] = NO_INDEX_OF_PARKED_KEYS
         return lost
 
+    @property
+    def passes_delayed(self) -> bool:
+        """Whether bounds on PostgreSQL pass pending rows that have an ``available_at``: the due ones are found by an index.
+
+        Under strict order they do not. A claim needs the rows of a bucket in their order there.
+        """
+        has_bounds = self.box.storage is Storage.TABLE
+        return has_bounds and self.box.strict_order is StrictOrder.NONE and self.delayed_index is not None
+
     def refuse_another_size(self) -> None:
         """Refuses a second size: it would put items of one key into two buckets, which are delivered concurrently.
 

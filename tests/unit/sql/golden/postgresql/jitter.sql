@@ -161,6 +161,270 @@ WHERE held.bucket = ANY(current_setting('boxengine.held')::int[])
   AND
     (SELECT set_config('lock_timeout', NULL, true)) IS NOT NULL;
 
+-- deliver: poll, behind bounds
+SELECT i.*
+FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
+CROSS JOIN LATERAL
+  (SELECT t.id,
+          t.bucket,
+          t.errors_count
+   FROM public.order_outbox_items AS t
+   WHERE t.status = 0
+     AND (t.bucket,
+          t.id) > (held.bucket,
+                   held.after)
+     AND t.bucket <= held.bucket
+     AND ((t.errors_count = 0
+           OR t.processed_at IS NULL
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64))) * (1 - 0.5 * (t.id % 1000 * 7919 % 1000) / 1000.0)))
+          AND (t.available_at IS NULL
+               OR t.available_at <= now()))
+   ORDER BY t.bucket,
+            t.id
+   LIMIT %s) AS i
+UNION ALL
+SELECT passed.*
+FROM
+  (SELECT t.id,
+          t.bucket,
+          t.errors_count
+   FROM public.order_outbox_items AS t
+   WHERE t.status = 0
+     AND t.available_at <= now()
+     AND ((t.errors_count = 0
+           OR t.processed_at IS NULL
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64))) * (1 - 0.5 * (t.id % 1000 * 7919 % 1000) / 1000.0)))
+          AND (t.available_at IS NULL
+               OR t.available_at <= now()))
+     AND t.id <= (%s::bigint[])[array_position(%s::int[], t.bucket::int)]
+   ORDER BY t.available_at
+   LIMIT %s) AS passed;
+
+-- deliver: outlook, behind bounds
+SELECT i.*
+FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
+CROSS JOIN LATERAL
+  (SELECT t.bucket,
+          0::float8
+   FROM public.order_outbox_items AS t
+   WHERE t.status = 0
+     AND (t.bucket,
+          t.id) > (held.bucket,
+                   held.after)
+     AND t.bucket <= held.bucket
+     AND ((t.errors_count = 0
+           OR t.processed_at IS NULL
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64))) * (1 - 0.5 * (t.id % 1000 * 7919 % 1000) / 1000.0)))
+          AND (t.available_at IS NULL
+               OR t.available_at <= now()))
+   ORDER BY t.bucket,
+            t.id
+   LIMIT %s) AS i
+UNION ALL
+SELECT passed.*
+FROM
+  (SELECT t.bucket,
+          0::float8
+   FROM public.order_outbox_items AS t
+   WHERE t.status = 0
+     AND t.available_at <= now()
+     AND ((t.errors_count = 0
+           OR t.processed_at IS NULL
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64))) * (1 - 0.5 * (t.id % 1000 * 7919 % 1000) / 1000.0)))
+          AND (t.available_at IS NULL
+               OR t.available_at <= now()))
+     AND t.id <= (%s::bigint[])[array_position(%s::int[], t.bucket::int)]
+   ORDER BY t.available_at
+   LIMIT %s) AS passed
+UNION ALL
+  (SELECT NULL,
+          least(extract(epoch
+                        FROM t.available_at) - extract(epoch
+                                                       FROM now()), 1000000000)::float8
+   FROM public.order_outbox_items AS t
+   WHERE t.status = 0
+     AND t.available_at > now()
+   ORDER BY t.available_at
+   LIMIT 1);
+
+-- deliver: claim, behind bounds
+SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted,
+       now(),
+       set_config('boxengine.held', coalesce(array_agg(wanted.bucket), '{}')::text, true),
+       set_config('lock_timeout', '500ms', true),
+       set_config('idle_in_transaction_session_timeout', %s, true)
+FROM unnest(%s::int[]) AS wanted(bucket)
+WHERE pg_try_advisory_xact_lock(%s, wanted.bucket);
+SELECT i.*
+FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
+CROSS JOIN LATERAL
+  (SELECT t.id,
+          t.uuid::text,
+          t.event_name,
+          t.event_key::text,
+          t.bucket,
+          t.status,
+          t.options::text AS options,
+          CASE
+              WHEN octet_length(t.payload) <= 1000 THEN t.payload
+          END,
+          t.errors_count,
+          t.created_at AT TIME ZONE INTERVAL '0', t.processed_at
+   FROM public.order_outbox_items AS t
+   WHERE t.status = 0
+     AND (t.bucket,
+          t.id) > (held.bucket,
+                   held.after)
+     AND t.bucket <= held.bucket
+     AND ((t.errors_count = 0
+           OR t.processed_at IS NULL
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64))) * (1 - 0.5 * (t.id % 1000 * 7919 % 1000) / 1000.0)))
+          AND (t.available_at IS NULL
+               OR t.available_at <= now()))
+   ORDER BY t.bucket,
+            t.id
+   LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[])))
+   FOR UPDATE OF t NOWAIT) AS i
+WHERE held.bucket = ANY(current_setting('boxengine.held')::int[])
+  AND
+    (SELECT set_config('lock_timeout', NULL, true)) IS NOT NULL
+UNION ALL
+SELECT passed.*
+FROM
+  (SELECT t.id,
+          t.uuid::text,
+          t.event_name,
+          t.event_key::text,
+          t.bucket,
+          t.status,
+          t.options::text AS options,
+          CASE
+              WHEN octet_length(t.payload) <= 1000 THEN t.payload
+          END,
+          t.errors_count,
+          t.created_at AT TIME ZONE INTERVAL '0', t.processed_at
+   FROM public.order_outbox_items AS t
+   WHERE t.status = 0
+     AND t.available_at <= now()
+     AND ((t.errors_count = 0
+           OR t.processed_at IS NULL
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64))) * (1 - 0.5 * (t.id % 1000 * 7919 % 1000) / 1000.0)))
+          AND (t.available_at IS NULL
+               OR t.available_at <= now()))
+     AND t.bucket = ANY(current_setting('boxengine.held')::int[])
+     AND t.id <= (%s::bigint[])[array_position(%s::int[], t.bucket::int)]
+   ORDER BY t.available_at
+   LIMIT %s
+   FOR UPDATE OF t NOWAIT) AS passed;
+
+-- deliver: plain claim, behind bounds
+SELECT coalesce(array_agg(wanted.bucket), '{}') AS granted,
+       now(),
+       set_config('boxengine.held', coalesce(array_agg(wanted.bucket), '{}')::text, true),
+       set_config('plan_cache_mode', 'force_generic_plan', true),
+       set_config('enable_seqscan', 'off', true),
+       set_config('enable_bitmapscan', 'off', true),
+       set_config('lock_timeout', '500ms', true),
+       set_config('idle_in_transaction_session_timeout', %s, true)
+FROM unnest(%s::int[]) AS wanted(bucket)
+WHERE pg_try_advisory_xact_lock(%s, wanted.bucket);
+SELECT i.*
+FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
+CROSS JOIN LATERAL
+  (SELECT t.id,
+          t.uuid::text,
+          t.event_name,
+          t.event_key::text,
+          t.bucket,
+          t.status,
+          t.options::text AS options,
+          CASE
+              WHEN octet_length(t.payload) <= 1000 THEN t.payload
+          END,
+          t.errors_count,
+          t.created_at AT TIME ZONE INTERVAL '0', t.processed_at
+   FROM public.order_outbox_items AS t
+   WHERE t.status = 0
+     AND (t.bucket,
+          t.id) > (held.bucket,
+                   held.after)
+     AND t.bucket <= held.bucket
+     AND ((t.errors_count = 0
+           OR t.processed_at IS NULL
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64))) * (1 - 0.5 * (t.id % 1000 * 7919 % 1000) / 1000.0)))
+          AND (t.available_at IS NULL
+               OR t.available_at <= now()))
+   ORDER BY t.bucket,
+            t.id
+   LIMIT greatest(1, %s / greatest(1, cardinality(current_setting('boxengine.held')::int[])))
+   FOR UPDATE OF t NOWAIT) AS i
+WHERE held.bucket = ANY(current_setting('boxengine.held')::int[])
+  AND
+    (SELECT set_config('lock_timeout', NULL, true)) IS NOT NULL
+UNION ALL
+SELECT passed.*
+FROM
+  (SELECT t.id,
+          t.uuid::text,
+          t.event_name,
+          t.event_key::text,
+          t.bucket,
+          t.status,
+          t.options::text AS options,
+          CASE
+              WHEN octet_length(t.payload) <= 1000 THEN t.payload
+          END,
+          t.errors_count,
+          t.created_at AT TIME ZONE INTERVAL '0', t.processed_at
+   FROM public.order_outbox_items AS t
+   WHERE t.status = 0
+     AND t.available_at <= now()
+     AND ((t.errors_count = 0
+           OR t.processed_at IS NULL
+           OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64))) * (1 - 0.5 * (t.id % 1000 * 7919 % 1000) / 1000.0)))
+          AND (t.available_at IS NULL
+               OR t.available_at <= now()))
+     AND t.bucket = ANY(current_setting('boxengine.held')::int[])
+     AND t.id <= (%s::bigint[])[array_position(%s::int[], t.bucket::int)]
+   ORDER BY t.available_at
+   LIMIT %s
+   FOR UPDATE OF t NOWAIT) AS passed;
+
+-- deliver: oldest pending row, behind bounds
+SELECT min(i.since) FILTER (
+                            WHERE i.since >= TIMESTAMP '0001-01-02 00:00:00'
+                              AND i.since <= TIMESTAMP '9999-12-30 00:00:00')
+FROM
+  (SELECT i.since
+   FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
+   CROSS JOIN LATERAL
+     (SELECT greatest(t.created_at, t.available_at) AS since
+      FROM public.order_outbox_items AS t
+      WHERE t.status = 0
+        AND (t.bucket,
+             t.id) > (held.bucket,
+                      held.after)
+        AND t.bucket <= held.bucket
+        AND (t.available_at IS NULL
+             OR t.available_at <= now())
+      ORDER BY t.bucket,
+               t.id
+      LIMIT %s) AS i
+   UNION ALL SELECT passed.*
+   FROM
+     (SELECT greatest(t.created_at, t.available_at) AS since
+      FROM public.order_outbox_items AS t
+      WHERE t.status = 0
+        AND t.available_at <= now()
+        AND ((t.errors_count = 0
+              OR t.processed_at IS NULL
+              OR t.processed_at <= now() - make_interval(secs => least(600.0, 10.0 * power(2.0::float8, least(t.errors_count - 1, 64))) * (1 - 0.5 * (t.id % 1000 * 7919 % 1000) / 1000.0)))
+             AND (t.available_at IS NULL
+                  OR t.available_at <= now()))
+        AND t.id <= (%s::bigint[])[array_position(%s::int[], t.bucket::int)]
+      ORDER BY t.available_at
+      LIMIT %s) AS passed) AS i;
+
 -- deliver: sizes of payloads
 SELECT id,
        octet_length(payload)
@@ -287,20 +551,22 @@ WHERE current_setting('quote_all_identifiers') <> 'off';
 SELECT min(i.since) FILTER (
                             WHERE i.since >= TIMESTAMP '0001-01-02 00:00:00'
                               AND i.since <= TIMESTAMP '9999-12-30 00:00:00')
-FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
-CROSS JOIN LATERAL
-  (SELECT greatest(t.created_at, t.available_at) AS since
-   FROM public.order_outbox_items AS t
-   WHERE t.status = 0
-     AND (t.bucket,
-          t.id) > (held.bucket,
-                   held.after)
-     AND t.bucket <= held.bucket
-     AND (t.available_at IS NULL
-          OR t.available_at <= now())
-   ORDER BY t.bucket,
-            t.id
-   LIMIT %s) AS i;
+FROM
+  (SELECT i.since
+   FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
+   CROSS JOIN LATERAL
+     (SELECT greatest(t.created_at, t.available_at) AS since
+      FROM public.order_outbox_items AS t
+      WHERE t.status = 0
+        AND (t.bucket,
+             t.id) > (held.bucket,
+                      held.after)
+        AND t.bucket <= held.bucket
+        AND (t.available_at IS NULL
+             OR t.available_at <= now())
+      ORDER BY t.bucket,
+               t.id
+      LIMIT %s) AS i) AS i;
 
 -- deliver: oldest delivered row
 SELECT min(first.since) FILTER (
@@ -401,6 +667,7 @@ LEFT JOIN LATERAL
      AND (t.bucket,
           t.id) <= (held.bucket,
                     held.up_to)
+     AND t.available_at IS NULL
    ORDER BY t.bucket,
             t.id
    LIMIT 1) AS i ON true;

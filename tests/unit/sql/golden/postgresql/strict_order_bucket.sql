@@ -372,20 +372,22 @@ WHERE current_setting('quote_all_identifiers') <> 'off';
 SELECT min(i.since) FILTER (
                             WHERE i.since >= TIMESTAMP '0001-01-02 00:00:00'
                               AND i.since <= TIMESTAMP '9999-12-30 00:00:00')
-FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
-CROSS JOIN LATERAL
-  (SELECT greatest(t.created_at, t.available_at) AS since
-   FROM public.order_outbox_items AS t
-   WHERE t.status = 0
-     AND (t.bucket,
-          t.id) > (held.bucket,
-                   held.after)
-     AND t.bucket <= held.bucket
-     AND (t.available_at IS NULL
-          OR t.available_at <= now())
-   ORDER BY t.bucket,
-            t.id
-   LIMIT %s) AS i;
+FROM
+  (SELECT i.since
+   FROM unnest(%s::int[], %s::bigint[]) AS held(bucket, after)
+   CROSS JOIN LATERAL
+     (SELECT greatest(t.created_at, t.available_at) AS since
+      FROM public.order_outbox_items AS t
+      WHERE t.status = 0
+        AND (t.bucket,
+             t.id) > (held.bucket,
+                      held.after)
+        AND t.bucket <= held.bucket
+        AND (t.available_at IS NULL
+             OR t.available_at <= now())
+      ORDER BY t.bucket,
+               t.id
+      LIMIT %s) AS i) AS i;
 
 -- deliver: oldest delivered row
 SELECT min(first.since) FILTER (
