@@ -9,7 +9,7 @@ from bench.report import Line, at_least, at_most, ratio_line
 from bench.rounds import alternate, compare, spread_of
 from bench.servers import OUTBOX, Site, Stand
 from bench.worker import WARM_UP, Ear, OuterWorker
-from boxengine.engine.delivering.sizing import LARGE, ROWS
+from boxengine.engine.delivering.holds.sizing import LARGE, ROWS
 
 
 def two_processes(stand: Stand) -> list[Line]:

@@ -1,35 +1,35 @@
 """The engine: an item's whole journey, without SQL, Redis commands or a metrics client.
 
-The journey, with the files in reading order (those of steps 3 to 6 stand in ``delivering``):
+The journey, with the files in reading order (those of steps 3 to 6 stand in the rooms of ``delivering``):
 
-1. **Write** (``create``). The create middlewares run, the bucket is computed from the event key (``preparing``), and the row goes
-   in through the caller's own transaction. The caller commits. A hint with the buckets (``polling/listener``) may wake the
-   poller; losing it costs a moment, never an item. If a thread of the worker holds such a bucket, ``attended`` has that
+1. **Write** (``create``). The create middlewares run, the bucket is computed from the event key (``preparing``), and the row
+   goes in through the caller's own transaction. The caller commits. A hint with the buckets (``polling/listener``) may wake
+   the poller; losing it costs a moment, never an item. If a thread of the worker holds such a bucket, ``attended`` has that
    thread read it once more.
 2. **Poll** (``polling``: ``tasks``, ``schedule``, ``poller``). One partition of one box, which is a fixed share of its
    buckets: ask the tactic (``tactics``, ``throttlers``), hold the partition's lease of 4 s (``partition_leases``), read
    which rows are due (``looks``), and queue one job for each bucket that has none queued or in work. A bucket that a hint
    has named is queued without a look (``Schedule.announce``), unless its rows were seen to wait for an earlier one under
    strict order. Now and then a check (``checks``) finds rows that no hint announced. ``pauses`` knows what people paused.
-3. **Take** (``processor``, ``taking``). One idle thread waits at the queues of all boxes, the others at ``idle``. That thread
-   takes its share of what is there, a *hold*: buckets of one box with their leases. The poller queues through
-   ``Processor.dispatch``. If a thread is idle and there are at most four jobs, it leases their buckets and gives them to
-   that thread directly. Where one thread suffices for a box, all jobs that are due are gathered (``gathering``). They go to
-   the thread that is at work on the box, or, with ``Processor.hand_out`` at the end of the poller's turn, to an idle one.
-   A batch that shows a backlog (``sizing``) hands them on to the other threads. Buckets that a writer has just named may be
-   begun before the coordinator is asked (``vacancies``); it is asked if they are not done with their first batch.
-   ``keeper`` renews the leases and reports to ``holding``, the hold's state.
-4. **Drain** (``drain``, sized by ``sizing``). Batch after batch of the buckets whose turn it is. What is done with a batch
-   is a ``work``; for outboxes and inboxes that is ``delivery``.
-5. **Deliver** (``Batches.run`` in ``batch``). One transaction: *claim* the buckets' locks in the database and their due rows
-   (``Claims.open``; the statements stand in ``adapters/sql/dialects``); *admit* what may go out now (``admission``, which
-   asks ``resting`` for items that pause because their outcome could not be recorded, ``remembered`` for their failures, and
-   ``strategies`` for retries); *send* it (``sending``: as a ``whole``, ``single`` or ``awaiting/abreast``, in the order that
-   ``ordering`` keeps, until the ``deadline``; ``transports`` calls the user's code, ``answers`` judges what it returned,
-   ``sent`` says what became of each); *settle*, all outcomes in as few statements as possible, and commit
-   (``recording``); *report* to the drain (``reporting``).
-6. **Go on** (``drain``, ``processor``). Empty buckets are released. The others are read on, shared with idle threads, or
-   after a while handed back to the queue so that others get their turn. A long queue takes none (``WhenLong``).
+3. **Take** (``holds``: ``processor``, ``taking``). One idle thread waits at the queues of all boxes, the others at ``idle``.
+   That thread takes its share of what is there, a *hold*: buckets of one box with their leases. The poller queues through
+   ``Processor.dispatch``. If a thread is idle and there are at most four jobs, it leases their buckets and gives them to that
+   thread directly. Where one thread suffices for a box, all jobs that are due are gathered (``gathering``). They go to the
+   thread that is at work on the box, or, with ``Processor.hand_out`` at the end of the poller's turn, to an idle one. A batch
+   that shows a backlog (``sizing``) hands them on to the other threads. Buckets that a writer has just named may be begun
+   before the coordinator is asked (``vacancies``); it is asked if they are not done with their first batch. ``keeper`` renews
+   the leases and reports to ``holding``, the hold's state.
+4. **Drain** (``holds``: ``drain``, sized by ``sizing``). Batch after batch of the buckets whose turn it is. What is done with
+   a batch is a ``work``; for outboxes and inboxes that is ``delivery``.
+5. **Deliver** (``batches``: ``Batches.run`` in ``batch``). One transaction: *claim* the buckets' locks in the database and
+   their due rows (``Claims.open``; the statements stand in ``adapters/sql/dialects``); *admit* what may go out now
+   (``admission``, which asks ``resting`` for items that pause because their outcome could not be recorded, ``remembered`` for
+   their failures, and ``strategies`` for retries); *send* it (``calls``: ``sending`` as a ``whole``, ``single`` or
+   ``awaiting/abreast``, in the order that ``ordering`` keeps, until the ``deadline``; ``transports`` calls the user's code,
+   ``answers`` judges what it returned, ``sent`` says what became of each); *settle*, all outcomes in as few statements as
+   possible, and commit (``recording``); *report* to the drain (``reporting``).
+6. **Go on** (``holds``: ``drain``, ``processor``). Empty buckets are released. The others are read on, shared with idle
+   threads, or after a while handed back to the queue so that others get their turn. A long queue takes none (``WhenLong``).
 
 Who decides: the database's lock says who *may* work on a bucket, in the transaction that records the outcome; Redis
 says only who should bother to try. So a lost Redis, an expired lease or a paused process can waste work, but cannot lose

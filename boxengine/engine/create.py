@@ -9,8 +9,8 @@ from typing import Any
 
 from boxengine.domain.codec import Codec
 from boxengine.domain.item_id import ItemId
-from boxengine.engine.delivering.middleware import NotCalledOn, PlainPassage, Refused, compose
-from boxengine.engine.delivering.pipeline import Middleware, Middlewares, Pipeline
+from boxengine.engine.delivering.calls.middleware import NotCalledOn, PlainPassage, Refused, compose
+from boxengine.engine.delivering.calls.pipeline import Middleware, Middlewares, Pipeline
 from boxengine.engine.preparing import Preparation
 from boxengine.errors import InvalidItem
 from boxengine.ports import Attributes, Clock, NewRows, Observer, Tracer, events

@@ -12,7 +12,7 @@ from types import MappingProxyType, ModuleType, NoneType, UnionType
 from typing import Any
 
 from boxengine.engine.answers import ASYNC, how_it_would_run, never_runs
-from boxengine.engine.delivering.pipeline import TransportSpec
+from boxengine.engine.delivering.calls.pipeline import TransportSpec
 from boxengine.settings.arguments import Misconfigured, examined, parsed
 from boxengine.settings.boxes import RESERVED, TransportSettings
 from boxengine.settings.call_shapes import misfit

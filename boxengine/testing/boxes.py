@@ -18,7 +18,7 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
 from boxengine.domain.names import box_name
 from boxengine.domain.new_values import same_key
-from boxengine.engine.delivering.pipeline import Pipeline, TransportSpec
+from boxengine.engine.delivering.calls.pipeline import Pipeline, TransportSpec
 from boxengine.engine.observation import NullTracer
 from boxengine.ports import Store
 from boxengine.settings import Resolved

@@ -17,9 +17,9 @@ from boxengine.domain.item_id import ItemId
 from boxengine.engine.attempt import ends_the_worker, reason_of
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.awaiting.wrapping import Awaiting
-from boxengine.engine.delivering.delivery import Delivery
-from boxengine.engine.delivering.pipeline import Middlewares, Pipeline
-from boxengine.engine.delivering.sizing import ROWS
+from boxengine.engine.delivering.batches.delivery import Delivery
+from boxengine.engine.delivering.calls.pipeline import Middlewares, Pipeline
+from boxengine.engine.delivering.holds.sizing import ROWS
 from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.observation import NullTracer
 from boxengine.errors import Unavailable

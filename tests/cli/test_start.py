@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
-from boxengine.engine.delivering.sizing import LARGE, LARGE_UNMARKED, ROWS
+from boxengine.engine.delivering.holds.sizing import LARGE, LARGE_UNMARKED, ROWS
 from tests.cli.project import FILE, Project, Worker, first_deliveries_in_order
 from tests.eventually import eventually
 

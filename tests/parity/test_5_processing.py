@@ -11,7 +11,7 @@ from typing import Any
 import boxengine
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import DISCARD, PROCESS, SKIP, Failure, Verdict
-from boxengine.engine.delivering.pipeline import TransportSpec
+from boxengine.engine.delivering.calls.pipeline import TransportSpec
 from tests.eventually import eventually
 from tests.integration.engine.receivers import BatchReceiver, FailsFirst, Gate, Receiver
 from tests.integration.engine.rig import BOX, Rig, constant

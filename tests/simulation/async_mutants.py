@@ -10,7 +10,7 @@ from boxengine.domain.item import Item
 from boxengine.engine.awaiting import lanes, transports
 from boxengine.engine.awaiting.lanes import Lanes
 from boxengine.engine.awaiting.transports import Asynchronous
-from boxengine.engine.delivering.transports import Carrier
+from boxengine.engine.delivering.calls.transports import Carrier
 from tests.simulation.mutation import Mutant, Surgery, breaks
 from tests.simulation.promises import Promise
 

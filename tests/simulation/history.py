@@ -12,7 +12,7 @@ from boxengine.adapters.memory.rows import Row
 from boxengine.domain.box import Box, Storage, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
-from boxengine.engine.delivering.sizing import times_large
+from boxengine.engine.delivering.holds.sizing import times_large
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Signal
 from tests.simulation import outside

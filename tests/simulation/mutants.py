@@ -24,23 +24,25 @@ from boxengine.domain.item import Item, Status
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.job import Job
 from boxengine.domain.outcome import FailedAttempt, Settlement, Verdict
-from boxengine.engine.delivering import batch, care, gathering, reporting
+from boxengine.engine.delivering import care
+from boxengine.engine.delivering.batches import batch, reporting
+from boxengine.engine.delivering.batches.delivery import Delivery
+from boxengine.engine.delivering.batches.recording import Recording
+from boxengine.engine.delivering.batches.strategies import Asking
+from boxengine.engine.delivering.calls.deadline import Deadline
+from boxengine.engine.delivering.calls.ordering import Ordering, Route
+from boxengine.engine.delivering.calls.sending import Sending
+from boxengine.engine.delivering.calls.sent import Failed, Sent
+from boxengine.engine.delivering.calls.single import Single
+from boxengine.engine.delivering.calls.transports import Carrier, Routes
+from boxengine.engine.delivering.calls.whole import Carried, Whole
 from boxengine.engine.delivering.care import Care
-from boxengine.engine.delivering.deadline import Deadline
-from boxengine.engine.delivering.delivery import Delivery
-from boxengine.engine.delivering.drain import Drain
-from boxengine.engine.delivering.gathering import Gathering
-from boxengine.engine.delivering.holding import Holding
-from boxengine.engine.delivering.ordering import Ordering, Route
-from boxengine.engine.delivering.processor import Processor
-from boxengine.engine.delivering.recording import Recording
-from boxengine.engine.delivering.sending import Sending
-from boxengine.engine.delivering.sent import Failed, Sent
-from boxengine.engine.delivering.single import Single
-from boxengine.engine.delivering.strategies import Asking
-from boxengine.engine.delivering.transports import Carrier, Routes
-from boxengine.engine.delivering.vacancies import Vacancies
-from boxengine.engine.delivering.whole import Carried, Whole
+from boxengine.engine.delivering.holds import gathering
+from boxengine.engine.delivering.holds.drain import Drain
+from boxengine.engine.delivering.holds.gathering import Gathering
+from boxengine.engine.delivering.holds.holding import Holding
+from boxengine.engine.delivering.holds.processor import Processor
+from boxengine.engine.delivering.holds.vacancies import Vacancies
 from boxengine.engine.polling.checks import Checks
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.schedule import NEVER, Schedule

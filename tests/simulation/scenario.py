@@ -11,7 +11,7 @@ from typing import assert_never
 from boxengine.domain.bounds import PACE, Pace
 from boxengine.domain.box import Backoff, Box, BoxType, CircuitPolicy, Retention, Storage, StrictOrder, Subscription
 from boxengine.domain.retry import ExponentialBackoff, LatestAvailable, NoDelay, RetryStrategy
-from boxengine.engine.delivering.sizing import WORTH_SHARING
+from boxengine.engine.delivering.holds.sizing import WORTH_SHARING
 
 AT_CALLS = {
     "crash": (0.002, 0.02),

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from boxengine.domain.outcome import Settlement
-from boxengine.engine.delivering.deadline import Deadline
-from boxengine.engine.delivering.recording import Recording
-from boxengine.engine.delivering.sending import Sending
+from boxengine.engine.delivering.batches.recording import Recording
+from boxengine.engine.delivering.calls.deadline import Deadline
+from boxengine.engine.delivering.calls.sending import Sending
 from tests.simulation.async_mutants import ASYNC_MUTANTS
 from tests.simulation.bounds_mutants import BOUNDS_MUTANTS
 from tests.simulation.log_mutants import LOG_MUTANTS

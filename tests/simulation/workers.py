@@ -17,11 +17,11 @@ from boxengine.domain import bounds
 from boxengine.domain.box import Storage
 from boxengine.domain.item import Item
 from boxengine.engine.awaiting.wrapping import Awaiting
+from boxengine.engine.delivering.batches.delivery import Delivery, Limits
+from boxengine.engine.delivering.calls.pipeline import Middlewares, Pipeline, TransportSpec
 from boxengine.engine.delivering.care import Care
-from boxengine.engine.delivering.delivery import Delivery, Limits
-from boxengine.engine.delivering.keeper import LeaseKeeper
-from boxengine.engine.delivering.pipeline import Middlewares, Pipeline, TransportSpec
-from boxengine.engine.delivering.processor import ProcessLimits, Processor
+from boxengine.engine.delivering.holds.keeper import LeaseKeeper
+from boxengine.engine.delivering.holds.processor import ProcessLimits, Processor
 from boxengine.engine.observation import NullObserver, NullTracer
 from boxengine.engine.polling.bounding import BoundsWatch
 from boxengine.engine.polling.checks import Checks

@@ -25,7 +25,7 @@ from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
 from boxengine.engine.answers import WITHHELD, Withheld
 from boxengine.engine.attempt import ends_the_worker, reason_of, text_of
-from boxengine.engine.delivering.transports import Withholding
+from boxengine.engine.delivering.calls.transports import Withholding
 from boxengine.engine.timing import TIMING
 from boxengine.errors import BoxError, Unavailable
 

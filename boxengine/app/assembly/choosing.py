@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from boxengine.engine.delivering.pipeline import Pipeline
+from boxengine.engine.delivering.calls.pipeline import Pipeline
 from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.errors import ConfigurationError, UnknownBox
 from boxengine.settings import Resolved, Settings

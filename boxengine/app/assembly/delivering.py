@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from boxengine.adapters.telemetry.combined import CombinedObserver
 from boxengine.app.assembly.ground import Ground
 from boxengine.domain.box import Box, Storage
+from boxengine.engine.delivering.batches.delivery import Delivery, Limits
+from boxengine.engine.delivering.batches.order import OrderWatch
+from boxengine.engine.delivering.calls.pipeline import Pipeline, TransportSpec
 from boxengine.engine.delivering.care import Care
-from boxengine.engine.delivering.delivery import Delivery, Limits
-from boxengine.engine.delivering.gone import GoneRows
-from boxengine.engine.delivering.keeper import LeaseKeeper
-from boxengine.engine.delivering.order import OrderWatch
-from boxengine.engine.delivering.pipeline import Pipeline, TransportSpec
-from boxengine.engine.delivering.processor import ProcessLimits, Processor
+from boxengine.engine.delivering.holds.gone import GoneRows
+from boxengine.engine.delivering.holds.keeper import LeaseKeeper
+from boxengine.engine.delivering.holds.processor import ProcessLimits, Processor
 from boxengine.engine.running.closing import Closing
 from boxengine.engine.running.history import HistoryRecorder
 from boxengine.engine.running.worker import Loop

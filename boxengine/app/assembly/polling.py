@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from boxengine.app.assembly.ground import Ground
-from boxengine.engine.delivering.processor import Processor
+from boxengine.engine.delivering.holds.processor import Processor
 from boxengine.engine.polling.checks import Checks, never_quiet
 from boxengine.engine.polling.listener import Listener
 from boxengine.engine.polling.looks import PollLimits

@@ -12,7 +12,7 @@ from boxengine.adapters.system import SystemClock
 from boxengine.app.boxes.creating import Creating, Model
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.names import box_name
-from boxengine.engine.delivering.pipeline import Pipeline
+from boxengine.engine.delivering.calls.pipeline import Pipeline
 from boxengine.engine.jobs.bells import Bells
 from boxengine.engine.observation import NullObserver
 from boxengine.errors import InvalidItem, UnknownBox

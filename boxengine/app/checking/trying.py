@@ -18,7 +18,7 @@ from boxengine.app.servers.database import connect_store
 from boxengine.app.servers.redis import redis_client
 from boxengine.domain.box import Box
 from boxengine.domain.masking import masked_text
-from boxengine.engine.delivering.pipeline import TransportSpec
+from boxengine.engine.delivering.calls.pipeline import TransportSpec
 from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.errors import BoxError, described
 from boxengine.settings import Resolved

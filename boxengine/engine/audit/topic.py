@@ -16,7 +16,7 @@ from boxengine.domain.item import REPLAY_OF, Status, rfc3339
 from boxengine.domain.message import ReceivedMessage
 from boxengine.engine.audit.findings import Finding, Kind, Summary
 from boxengine.engine.audit.table import Progress, kept_from
-from boxengine.engine.delivering.order import may_wait
+from boxengine.engine.delivering.batches.order import may_wait
 from boxengine.ports import Clock, ItemFilter, ItemRow, ItemsStore
 from boxengine.ports.people.audit import (
     AuditStore,

@@ -15,12 +15,12 @@ from boxengine.domain.item_id import ItemId
 from boxengine.engine.answers import A_TRANSPORT, KEPT_BACK, Raised, failed, refusal
 from boxengine.engine.attempt import reason_of
 from boxengine.engine.awaiting.passage import AsyncPassage
-from boxengine.engine.delivering.legs import Counts
-from boxengine.engine.delivering.ordering import Route
-from boxengine.engine.delivering.pipeline import AsyncMiddleware
-from boxengine.engine.delivering.sent import MIDDLEWARE, Failed, Sent
-from boxengine.engine.delivering.transports import SideBySide
-from boxengine.engine.delivering.watch import Watch
+from boxengine.engine.delivering.calls.legs import Counts
+from boxengine.engine.delivering.calls.ordering import Route
+from boxengine.engine.delivering.calls.pipeline import AsyncMiddleware
+from boxengine.engine.delivering.calls.sent import MIDDLEWARE, Failed, Sent
+from boxengine.engine.delivering.calls.transports import SideBySide
+from boxengine.engine.delivering.calls.watch import Watch
 from boxengine.errors import Unavailable
 from boxengine.ports import NotTaken, Result
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from boxengine.engine.answers import asynchronous
 from boxengine.engine.awaiting.event_loop import EventLoop
-from boxengine.engine.delivering.pipeline import Middleware
+from boxengine.engine.delivering.calls.pipeline import Middleware
 
 
 class Awaited:

@@ -1,4 +1,4 @@
-"""Asynchronous middlewares around an asynchronous call: ``delivering/middleware``, with ``await``."""
+"""Asynchronous middlewares around an asynchronous call: ``delivering/calls/middleware``, with ``await``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from boxengine.engine.attempt import ends_the_worker
-from boxengine.engine.delivering.middleware import Passage
+from boxengine.engine.delivering.calls.middleware import Passage
 from boxengine.errors import BoxError
 
 

@@ -16,8 +16,8 @@ from boxengine.engine.answers import Raised, asynchronous
 from boxengine.engine.awaiting.lanes import CUTOFF, Lanes, no_answer
 from boxengine.engine.awaiting.surroundings import Surroundings
 from boxengine.engine.awaiting.visit import Visit
-from boxengine.engine.delivering.decoding import asks_for
-from boxengine.engine.delivering.transports import SideBySide
+from boxengine.engine.delivering.calls.decoding import asks_for
+from boxengine.engine.delivering.calls.transports import SideBySide
 from boxengine.errors import BoxError, NoAnswerInTime
 from boxengine.ports import Result
 

@@ -15,7 +15,7 @@ from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.awaiting.middlewares import awaited
 from boxengine.engine.awaiting.surroundings import Lend, Surroundings
 from boxengine.engine.awaiting.transports import Asynchronous, on_the_loop
-from boxengine.engine.delivering.pipeline import Middlewares, Pipeline, TransportSpec
+from boxengine.engine.delivering.calls.pipeline import Middlewares, Pipeline, TransportSpec
 from boxengine.engine.timing import TIMING
 from boxengine.ports import Clock
 

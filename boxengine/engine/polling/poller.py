@@ -17,8 +17,8 @@ from typing import NamedTuple, assert_never
 
 from boxengine.domain.job import ANY_ID, Job
 from boxengine.engine.attempt import ends_the_worker
-from boxengine.engine.delivering.middleware import NotCalledOn, compose
-from boxengine.engine.delivering.pipeline import Middleware
+from boxengine.engine.delivering.calls.middleware import NotCalledOn, compose
+from boxengine.engine.delivering.calls.pipeline import Middleware
 from boxengine.engine.polling.checks import Checks
 from boxengine.engine.polling.looks import LIMITS, Looks, Polled, PollLimits, QueueJobs
 from boxengine.engine.polling.partition_leases import PartitionLeases

@@ -9,7 +9,7 @@ from boxengine.domain import partitioning, retry
 from boxengine.domain.box import Backoff, Box, BoxType, Retention, StrictOrder, Subscription
 from boxengine.domain.partitioning import PartitionStrategy
 from boxengine.domain.retry import RetryStrategy
-from boxengine.engine.delivering.pipeline import Pipeline, TransportSpec
+from boxengine.engine.delivering.calls.pipeline import Pipeline, TransportSpec
 from boxengine.settings.arguments import Misconfigured
 from boxengine.settings.boxes import BoxSettings
 from boxengine.settings.origin import Path

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from boxengine.engine.delivering.pipeline import Middlewares, Pipeline
+from boxengine.engine.delivering.calls.pipeline import Middlewares, Pipeline
 from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.settings.schema import Settings
 

@@ -7,7 +7,7 @@ from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from boxengine.engine.delivering.pipeline import Middleware, Middlewares
+from boxengine.engine.delivering.calls.pipeline import Middleware, Middlewares
 from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.errors import ConfigurationError, Problem
 from boxengine.settings import loading, rules

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from boxengine.engine.delivering.sizing import LARGE, ROWS
+from boxengine.engine.delivering.holds.sizing import LARGE, ROWS
 from tests.chaos.kafka.judge import Findings, judge
 from tests.chaos.kafka.plan import Plan, drained, killed_at_random, progressed, wait
 from tests.chaos.kafka.probes import ProbeWatch

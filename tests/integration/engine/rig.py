@@ -23,7 +23,7 @@ from boxengine.adapters.sql.making import schema
 from boxengine.app import assembly
 from boxengine.app.servers.connected import connect as connect_servers
 from boxengine.domain.box import Box
-from boxengine.engine.delivering.pipeline import Middlewares, TransportSpec
+from boxengine.engine.delivering.calls.pipeline import Middlewares, TransportSpec
 from boxengine.engine.observation import NullTracer
 from boxengine.engine.running.worker import Worker
 from tests.integration.engine.watcher import Watcher

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Failure
-from boxengine.engine.delivering.pipeline import TransportSpec
+from boxengine.engine.delivering.calls.pipeline import TransportSpec
 from boxengine.errors import BoxError
 from tests.integration.engine.models import Base, Order
 from tests.integration.engine.receivers import BatchReceiver

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Failure
-from boxengine.engine.delivering.batch import Batch
-from boxengine.engine.delivering.pipeline import TransportSpec
+from boxengine.engine.delivering.batches.batch import Batch
+from boxengine.engine.delivering.calls.pipeline import TransportSpec
 from tests.integration.engine.receivers import BatchReceiver, FailsFirst, Receiver
 from tests.integration.engine.rig import BOX
 from tests.integration.engine.rigs import MakeRig

@@ -22,7 +22,7 @@ from boxengine.adapters.sql.connecting.errors import sentence
 from boxengine.adapters.sql.sessions.handlers_session import HandlersSession
 from boxengine.domain.item import Item, Status
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
-from boxengine.engine.delivering.sizing import LARGE, ROWS
+from boxengine.engine.delivering.holds.sizing import LARGE, ROWS
 from boxengine.errors import TransactionLost
 from tests.eventually import eventually
 from tests.integration.engine.receivers import BatchReceiver, Gate, Receiver

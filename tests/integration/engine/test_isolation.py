@@ -16,7 +16,7 @@ from boxengine import BatchAttributes
 from boxengine.adapters.redis.workers import RedisWorkers
 from boxengine.app.servers.connected import connect as connect_servers
 from boxengine.domain.item import Item, Status
-from boxengine.engine.delivering.pipeline import TransportSpec
+from boxengine.engine.delivering.calls.pipeline import TransportSpec
 from boxengine.errors import InvalidItem, Unavailable
 from boxengine.ports import OpenCircuit, events
 from tests.eventually import eventually

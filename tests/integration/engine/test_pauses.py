@@ -15,7 +15,7 @@ from boxengine.app.assembly import ground
 from boxengine.app.servers.connected import connect as connect_servers
 from boxengine.domain.item import Item
 from boxengine.domain.job import Job
-from boxengine.engine.delivering.taking import Taking
+from boxengine.engine.delivering.holds.taking import Taking
 from boxengine.engine.polling import pauses
 from boxengine.engine.timing import TIMING
 from boxengine.ports import Hold

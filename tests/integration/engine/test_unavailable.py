@@ -6,7 +6,7 @@ from collections import defaultdict
 from threading import Event
 from typing import Any
 
-from boxengine.engine.delivering.pipeline import TransportSpec
+from boxengine.engine.delivering.calls.pipeline import TransportSpec
 from boxengine.errors import Unavailable
 from tests.integration.engine.receivers import BatchReceiver
 from tests.integration.engine.rig import constant

@@ -15,14 +15,14 @@ from boxengine.adapters.memory.store import MemoryStore
 from boxengine.domain.box import Box, BoxType, StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Settlement
-from boxengine.engine.delivering.deadline import Deadline
-from boxengine.engine.delivering.delivery import Delivery, Limits
-from boxengine.engine.delivering.pipeline import Middlewares, Pipeline, TransportSpec
-from boxengine.engine.delivering.sending import Sending
-from boxengine.engine.delivering.sent import Sent
-from boxengine.engine.delivering.sizing import ROWS
-from boxengine.engine.delivering.transports import Carrier, Routes
-from boxengine.engine.delivering.watch import Watch
+from boxengine.engine.delivering.batches.delivery import Delivery, Limits
+from boxengine.engine.delivering.calls.deadline import Deadline
+from boxengine.engine.delivering.calls.pipeline import Middlewares, Pipeline, TransportSpec
+from boxengine.engine.delivering.calls.sending import Sending
+from boxengine.engine.delivering.calls.sent import Sent
+from boxengine.engine.delivering.calls.transports import Carrier, Routes
+from boxengine.engine.delivering.calls.watch import Watch
+from boxengine.engine.delivering.holds.sizing import ROWS
 from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.observation import NullObserver, NullTracer
 from boxengine.engine.running.lease_length import LeaseLength

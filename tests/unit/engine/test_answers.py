@@ -19,8 +19,8 @@ import pytest
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import PROCESS, SKIP, Failure
 from boxengine.engine.answers import never_runs
-from boxengine.engine.delivering.pipeline import Middlewares
-from boxengine.engine.delivering.transports import Carrier
+from boxengine.engine.delivering.calls.pipeline import Middlewares
+from boxengine.engine.delivering.calls.transports import Carrier
 from boxengine.errors import BoxError, InvalidItem, Unavailable
 from tests.unit.engine.bench import Batches, Bench, Single, spec
 from tests.unit.engine.test_creator import Desk, attributes

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.domain.box import Box, BoxType
-from boxengine.engine.delivering.at_work import AtWork
+from boxengine.engine.delivering.holds.at_work import AtWork
 from boxengine.ports import Engagement, Hold
 
 ORDERS = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="items")

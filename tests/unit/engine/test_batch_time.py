@@ -14,12 +14,12 @@ from boxengine.adapters.memory.store import MemoryStore
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.item import Item, Status
 from boxengine.domain.job import Job
-from boxengine.engine.delivering.delivery import Delivery, Limits
-from boxengine.engine.delivering.holding import Holding
-from boxengine.engine.delivering.keeper import LeaseKeeper
-from boxengine.engine.delivering.pipeline import Middlewares, Pipeline, TransportSpec
-from boxengine.engine.delivering.processor import ProcessLimits, Processor
-from boxengine.engine.delivering.sizing import ROWS
+from boxengine.engine.delivering.batches.delivery import Delivery, Limits
+from boxengine.engine.delivering.calls.pipeline import Middlewares, Pipeline, TransportSpec
+from boxengine.engine.delivering.holds.holding import Holding
+from boxengine.engine.delivering.holds.keeper import LeaseKeeper
+from boxengine.engine.delivering.holds.processor import ProcessLimits, Processor
+from boxengine.engine.delivering.holds.sizing import ROWS
 from boxengine.engine.delivering.work import Errand
 from boxengine.engine.observation import NullObserver, NullTracer
 from boxengine.engine.polling.pauses import PauseWatch

@@ -14,9 +14,9 @@ from boxengine.adapters.memory.workers import MemoryWorkers
 from boxengine.domain.box import Box, BoxType, CircuitPolicy
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
-from boxengine.engine.delivering.breaker import UNTRIED, Breaker, Permit
-from boxengine.engine.delivering.circuits import Circuits
-from boxengine.engine.delivering.sizing import PROBE_ROWS
+from boxengine.engine.delivering.batches.batch import PROBE_ROWS
+from boxengine.engine.delivering.receivers.breaker import UNTRIED, Breaker, Permit
+from boxengine.engine.delivering.receivers.circuits import Circuits
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.running.heartbeat import Heartbeat
 from boxengine.engine.timing import TIMING

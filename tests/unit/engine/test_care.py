@@ -14,8 +14,8 @@ from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.job import Job
 from boxengine.engine.delivering.care import Care
-from boxengine.engine.delivering.keeper import LeaseKeeper
-from boxengine.engine.delivering.processor import ProcessLimits, Processor
+from boxengine.engine.delivering.holds.keeper import LeaseKeeper
+from boxengine.engine.delivering.holds.processor import ProcessLimits, Processor
 from boxengine.engine.delivering.work import NO_CAUTION, Errand
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.polling.pauses import PauseWatch

@@ -14,9 +14,9 @@ import boxengine.engine
 from boxengine.adapters.memory.claims import MemoryClaim
 from boxengine.domain.item import Item
 from boxengine.engine.attempt import error_log
-from boxengine.engine.delivering.pipeline import Middlewares, TransportSpec
-from boxengine.engine.delivering.sending import Sending
-from boxengine.engine.delivering.sent import Sent
+from boxengine.engine.delivering.calls.pipeline import Middlewares, TransportSpec
+from boxengine.engine.delivering.calls.sending import Sending
+from boxengine.engine.delivering.calls.sent import Sent
 from tests.unit.engine.bench import Batches, Bench, Single, spec
 from tests.unit.meter import Meter
 

@@ -18,7 +18,7 @@ from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
 from boxengine.domain.box import Storage
 from boxengine.engine.create import Creator
-from boxengine.engine.delivering.pipeline import Middlewares, Pipeline
+from boxengine.engine.delivering.calls.pipeline import Middlewares, Pipeline
 from boxengine.engine.observation import NullTracer
 from boxengine.errors import BoxError, InvalidItem
 from boxengine.ports import Attributes, Inserted

@@ -12,8 +12,8 @@ import pytest
 
 from boxengine import Failure, Item, Payload
 from boxengine.domain.box import Box, BoxType
-from boxengine.engine.delivering.pipeline import TransportSpec
-from boxengine.engine.delivering.transports import Carrier
+from boxengine.engine.delivering.calls.pipeline import TransportSpec
+from boxengine.engine.delivering.calls.transports import Carrier
 from boxengine.errors import BoxError, Unavailable, Undecodable
 from boxengine.ports import Claim
 from boxengine.testing import make_item

@@ -14,8 +14,8 @@ from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import DISCARD, PROCESS, SKIP, Failure, Verdict
 from boxengine.domain.retry import ExponentialBackoff, LatestAvailable, NoDelay, RetryContext
 from boxengine.engine.attempt import TRACEBACK_LINES, error_log, reason_of
-from boxengine.engine.delivering.delivery import Limits
-from boxengine.engine.delivering.pipeline import Middlewares
+from boxengine.engine.delivering.batches.delivery import Limits
+from boxengine.engine.delivering.calls.pipeline import Middlewares
 from boxengine.engine.delivering.work import Errand
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import RememberedFailure

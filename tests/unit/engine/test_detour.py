@@ -12,8 +12,8 @@ from boxengine.adapters.memory.log.store import MemoryLogStore
 from boxengine.domain.box import Backoff, CircuitPolicy, Storage, StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.engine.answers import WITHHELD
-from boxengine.engine.delivering.delivery import Delivery
-from boxengine.engine.delivering.detour import ANEW
+from boxengine.engine.delivering.batches.delivery import Delivery
+from boxengine.engine.delivering.receivers.detour import ANEW
 from boxengine.errors import Unavailable
 from tests.unit.engine.bench import Batches, Bench, Single, spec
 

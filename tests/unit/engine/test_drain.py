@@ -9,10 +9,10 @@ from boxengine.adapters.memory.pauses import MemoryPauses
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.system import SystemClock
 from boxengine.domain.job import ANY_ID, Job
-from boxengine.engine.delivering.drain import Drain
-from boxengine.engine.delivering.follow_up import FollowUp
-from boxengine.engine.delivering.holding import Holding
-from boxengine.engine.delivering.sizing import WORTH_SHARING, Sizing
+from boxengine.engine.delivering.holds.drain import Drain
+from boxengine.engine.delivering.holds.follow_up import FollowUp
+from boxengine.engine.delivering.holds.holding import Holding
+from boxengine.engine.delivering.holds.sizing import WORTH_SHARING, Sizing
 from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.polling.pauses import PauseWatch

@@ -9,8 +9,8 @@ import pytest
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.domain.box import Box
 from boxengine.domain.job import ANY_ID, Job
-from boxengine.engine.delivering.gathering import MOST, PATIENCE, Gathering
-from boxengine.engine.delivering.sizing import AT_ONCE, WORTH_SHARING
+from boxengine.engine.delivering.holds.gathering import MOST, PATIENCE, Gathering
+from boxengine.engine.delivering.holds.sizing import AT_ONCE, WORTH_SHARING
 from boxengine.engine.delivering.work import Report
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Hold

@@ -18,12 +18,12 @@ from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.system import SystemClock
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.job import ANY_ID, Job
-from boxengine.engine.delivering import gathering, taking
-from boxengine.engine.delivering.idle import IdleThreads, Turn
-from boxengine.engine.delivering.keeper import LeaseKeeper
-from boxengine.engine.delivering.processor import ProcessLimits, Processor
-from boxengine.engine.delivering.sizing import BACKLOG
-from boxengine.engine.delivering.taking import FEW
+from boxengine.engine.delivering.holds import gathering, taking
+from boxengine.engine.delivering.holds.idle import IdleThreads, Turn
+from boxengine.engine.delivering.holds.keeper import LeaseKeeper
+from boxengine.engine.delivering.holds.processor import ProcessLimits, Processor
+from boxengine.engine.delivering.holds.sizing import BACKLOG
+from boxengine.engine.delivering.holds.taking import FEW
 from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.polling.pauses import PauseWatch

@@ -11,9 +11,9 @@ from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
-from boxengine.engine.delivering.attended import Attended
-from boxengine.engine.delivering.holding import Holding
-from boxengine.engine.delivering.keeper import LeaseKeeper
+from boxengine.engine.delivering.holds.attended import Attended
+from boxengine.engine.delivering.holds.holding import Holding
+from boxengine.engine.delivering.holds.keeper import LeaseKeeper
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Hold, WhenLong
 from tests.unit.engine.bench import make_box, usual

@@ -13,9 +13,9 @@ from boxengine.adapters.memory.pauses import MemoryPauses
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
-from boxengine.engine.delivering.holding import Holding
-from boxengine.engine.delivering.keeper import LeaseKeeper
-from boxengine.engine.delivering.processor import ProcessLimits, Processor
+from boxengine.engine.delivering.holds.holding import Holding
+from boxengine.engine.delivering.holds.keeper import LeaseKeeper
+from boxengine.engine.delivering.holds.processor import ProcessLimits, Processor
 from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.polling.pauses import PauseWatch

@@ -17,8 +17,8 @@ from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.adapters.system import SystemClock
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
-from boxengine.engine.delivering.holding import Holding
-from boxengine.engine.delivering.keeper import LeaseKeeper
+from boxengine.engine.delivering.holds.holding import Holding
+from boxengine.engine.delivering.holds.keeper import LeaseKeeper
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.running.closing import Closing

@@ -15,8 +15,8 @@ import pytest
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Failure
-from boxengine.engine.delivering.middleware import NotCalledOn, Refused, compose
-from boxengine.engine.delivering.pipeline import Middlewares
+from boxengine.engine.delivering.calls.middleware import NotCalledOn, Refused, compose
+from boxengine.engine.delivering.calls.pipeline import Middlewares
 from boxengine.errors import BoxError, InvalidItem, StoreUnavailable, Unavailable
 from tests.unit.engine.bench import Batches, Bench, Single, spec
 from tests.unit.engine.test_creator import Desk, attributes

@@ -11,7 +11,7 @@ import pytest
 
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item
-from boxengine.engine.delivering.order import PAGE, OrderWatch
+from boxengine.engine.delivering.batches.order import PAGE, OrderWatch
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import ItemFilter, ItemRow
 from boxengine.ports.events import Event, OrderViolated

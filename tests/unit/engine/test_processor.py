@@ -14,9 +14,9 @@ from boxengine.adapters.memory.pauses import MemoryPauses
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.domain.box import Box, Retention, Storage
 from boxengine.domain.job import Job
-from boxengine.engine.delivering.keeper import LeaseKeeper
-from boxengine.engine.delivering.processor import ProcessLimits, Processor
-from boxengine.engine.delivering.sizing import (
+from boxengine.engine.delivering.holds.keeper import LeaseKeeper
+from boxengine.engine.delivering.holds.processor import ProcessLimits, Processor
+from boxengine.engine.delivering.holds.sizing import (
     FEWEST,
     LARGE,
     LARGE_UNMARKED,

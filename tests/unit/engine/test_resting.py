@@ -7,7 +7,7 @@ import pytest
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
-from boxengine.engine.delivering.resting import Resting
+from boxengine.engine.delivering.batches.resting import Resting
 from tests.unit.engine.bench import make_box
 
 CLOCK = ManualClock()
@@ -35,7 +35,7 @@ def test_followers_of_an_item_at_rest_rest_with_it(order: StrictOrder, awake: li
 
 
 def test_what_nobody_will_record_any_more_makes_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("boxengine.engine.delivering.resting.MOST", 3)
+    monkeypatch.setattr("boxengine.engine.delivering.batches.resting.MOST", 3)
     resting = Resting(CLOCK, StrictOrder.NONE)
     resting.unrecorded([101, 102, 103], for_good=True)  # another worker delivers them
     resting.unrecorded([1], for_good=True)

@@ -14,9 +14,9 @@ from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
 from boxengine.engine.answers import WITHHELD
-from boxengine.engine.delivering.pipeline import TransportSpec
-from boxengine.engine.delivering.transports import Withholding
-from boxengine.engine.delivering.whole import NARROWING_SPLITS
+from boxengine.engine.delivering.calls.pipeline import TransportSpec
+from boxengine.engine.delivering.calls.transports import Withholding
+from boxengine.engine.delivering.calls.whole import NARROWING_SPLITS
 from boxengine.errors import Unavailable
 from tests.unit.engine.bench import Batches, Bench, Refusals, Single, spec
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from boxengine.domain.box import Retention
-from boxengine.engine.delivering.sizing import FEWEST, LIGHT, QUICK, REGAINED, WORTH_SHARING, Sizing, next_width
+from boxengine.engine.delivering.holds.sizing import FEWEST, LIGHT, QUICK, REGAINED, WORTH_SHARING, Sizing, next_width
 from boxengine.engine.delivering.work import Report
 from tests.unit.engine.bench import make_box
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from boxengine.domain.item import Item
-from boxengine.engine.delivering.pipeline import Middlewares
-from boxengine.engine.delivering.time_limit import TimeLimit
+from boxengine.engine.delivering.calls.pipeline import Middlewares
+from boxengine.engine.delivering.calls.time_limit import TimeLimit
 from boxengine.errors import BoxError, NoAnswerInTime, Unavailable
 from tests.eventually import eventually
 from tests.unit.engine.bench import Batches, Bench, Single, spec

@@ -15,8 +15,8 @@ from boxengine.adapters.telemetry.progress import ChildProcesses, missing_publis
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
-from boxengine.engine.delivering.follow_up import FollowUp
-from boxengine.engine.delivering.sent import MIDDLEWARE
+from boxengine.engine.delivering.calls.sent import MIDDLEWARE
+from boxengine.engine.delivering.holds.follow_up import FollowUp
 from boxengine.engine.delivering.work import Report
 from boxengine.engine.observation import NullObserver
 from boxengine.engine.polling.schedule import Schedule

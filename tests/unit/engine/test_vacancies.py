@@ -12,7 +12,7 @@ from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.queue import MemoryJobQueue
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.job import ANY_ID, Job
-from boxengine.engine.delivering.vacancies import Vacancies
+from boxengine.engine.delivering.holds.vacancies import Vacancies
 from boxengine.engine.timing import TIMING
 from boxengine.errors import QueueUnavailable
 from tests.unit.engine.bench import make_box, usual

@@ -12,7 +12,7 @@ import pytest
 
 from boxengine.domain.item import Item, Status
 from boxengine.engine.attempt import MOST_CAUSES, reason_of
-from boxengine.engine.delivering.pipeline import Middlewares
+from boxengine.engine.delivering.calls.pipeline import Middlewares
 from boxengine.engine.tracking import GuardedTracker
 from boxengine.errors import Abandoned
 from tests.unit.engine.bench import Batches, Bench, Single, spec

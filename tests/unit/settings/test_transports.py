@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from boxengine.engine.delivering.pipeline import TransportSpec
+from boxengine.engine.delivering.calls.pipeline import TransportSpec
 from tests.unit.settings import shop
 from tests.unit.settings.folder import Folder
 

@@ -9,7 +9,7 @@ import pytest
 from boxengine import Boxes
 from boxengine.app.boxes import default as module
 from boxengine.app.boxes.default import _Default
-from boxengine.engine.delivering.pipeline import Middlewares
+from boxengine.engine.delivering.calls.pipeline import Middlewares
 from boxengine.settings import Resolved, Settings
 
 

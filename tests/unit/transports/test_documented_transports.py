@@ -14,8 +14,8 @@ import pytest
 
 from boxengine.adapters.http.signature import Signer
 from boxengine.domain.outcome import Failure
-from boxengine.engine.delivering.pipeline import TransportSpec
-from boxengine.engine.delivering.transports import Carrier
+from boxengine.engine.delivering.calls.pipeline import TransportSpec
+from boxengine.engine.delivering.calls.transports import Carrier
 from boxengine.errors import Unavailable
 from tests.unit.transports.items import make_item
 

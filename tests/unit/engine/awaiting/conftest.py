@@ -12,7 +12,7 @@ import pytest
 from boxengine.domain.box import Box
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.awaiting.wrapping import Awaiting
-from boxengine.engine.delivering.pipeline import Middlewares, Pipeline, TransportSpec
+from boxengine.engine.delivering.calls.pipeline import Middlewares, Pipeline, TransportSpec
 from boxengine.engine.delivering.work import Report
 from tests.unit.engine.bench import NONE, Bench
 

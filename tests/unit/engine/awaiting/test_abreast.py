@@ -15,7 +15,7 @@ from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Failure
 from boxengine.engine.awaiting.event_loop import EventLoop
-from boxengine.engine.delivering.pipeline import Middlewares
+from boxengine.engine.delivering.calls.pipeline import Middlewares
 from boxengine.errors import Unavailable
 from tests.unit.engine.awaiting.conftest import AsyncBench
 from tests.unit.engine.awaiting.test_transports import Async, everybody, statuses

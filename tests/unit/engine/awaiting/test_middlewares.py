@@ -14,8 +14,8 @@ from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Failure
 from boxengine.engine.awaiting.event_loop import NAME, EventLoop
 from boxengine.engine.awaiting.middlewares import awaited
-from boxengine.engine.delivering.middleware import NotCalledOn, compose
-from boxengine.engine.delivering.pipeline import Middlewares
+from boxengine.engine.delivering.calls.middleware import NotCalledOn, compose
+from boxengine.engine.delivering.calls.pipeline import Middlewares
 from tests.unit.engine.awaiting.conftest import AsyncBench
 from tests.unit.engine.awaiting.test_transports import Async
 from tests.unit.engine.bench import Batches, Single, spec

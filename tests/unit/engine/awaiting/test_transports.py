@@ -18,7 +18,7 @@ from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Failure
 from boxengine.engine.awaiting.event_loop import NAME, EventLoop
-from boxengine.engine.delivering.pipeline import Pipeline, TransportSpec
+from boxengine.engine.delivering.calls.pipeline import Pipeline, TransportSpec
 from boxengine.errors import BoxError, Unavailable
 from tests.unit.engine.awaiting.conftest import AsyncBench
 from tests.unit.engine.bench import Batches, Single, spec

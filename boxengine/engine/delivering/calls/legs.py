@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from boxengine.domain.item import Item
-from boxengine.engine.delivering.sent import Sent
-from boxengine.engine.delivering.transports import Carrier
-from boxengine.engine.delivering.watch import Watch
+from boxengine.engine.delivering.calls.sent import Sent
+from boxengine.engine.delivering.calls.transports import Carrier
+from boxengine.engine.delivering.calls.watch import Watch
 from boxengine.ports import Around, Claim, Result, events
 
 

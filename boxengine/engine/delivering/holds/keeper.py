@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from boxengine.domain.box import Box
-from boxengine.engine.delivering.holding import Holding
-from boxengine.engine.delivering.vacancies import Vacancies
+from boxengine.engine.delivering.holds.holding import Holding
+from boxengine.engine.delivering.holds.vacancies import Vacancies
 from boxengine.engine.running.lease_length import LeaseLength
 from boxengine.engine.timing import TIMING
 from boxengine.errors import QueueUnavailable

@@ -15,16 +15,16 @@ from datetime import timedelta
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
 from boxengine.engine.attempt import ends_the_worker
-from boxengine.engine.delivering.attended import Attended
 from boxengine.engine.delivering.care import Care
-from boxengine.engine.delivering.careful import drained_with_care
-from boxengine.engine.delivering.drain import Drain
-from boxengine.engine.delivering.follow_up import FollowUp
-from boxengine.engine.delivering.gone import GoneRows
-from boxengine.engine.delivering.holding import Holding
-from boxengine.engine.delivering.keeper import LeaseKeeper
-from boxengine.engine.delivering.sizing import ROWS, WORTH_SHARING, Sizing, is_backlog, worth_sharing
-from boxengine.engine.delivering.taking import Taking
+from boxengine.engine.delivering.holds.attended import Attended
+from boxengine.engine.delivering.holds.careful import drained_with_care
+from boxengine.engine.delivering.holds.drain import Drain
+from boxengine.engine.delivering.holds.follow_up import FollowUp
+from boxengine.engine.delivering.holds.gone import GoneRows
+from boxengine.engine.delivering.holds.holding import Holding
+from boxengine.engine.delivering.holds.keeper import LeaseKeeper
+from boxengine.engine.delivering.holds.sizing import ROWS, WORTH_SHARING, Sizing, is_backlog, worth_sharing
+from boxengine.engine.delivering.holds.taking import Taking
 from boxengine.engine.delivering.work import Work
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.schedule import Schedule

@@ -16,15 +16,15 @@ from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
 from boxengine.engine.awaiting.abreast import Abreast
-from boxengine.engine.delivering.deadline import Deadline
-from boxengine.engine.delivering.legs import told
-from boxengine.engine.delivering.ordering import Ordering, Route
-from boxengine.engine.delivering.pipeline import AsyncMiddleware, Middleware
-from boxengine.engine.delivering.sent import Failed, Sent
-from boxengine.engine.delivering.single import Single
-from boxengine.engine.delivering.transports import Routes
-from boxengine.engine.delivering.watch import Watch
-from boxengine.engine.delivering.whole import Whole
+from boxengine.engine.delivering.calls.deadline import Deadline
+from boxengine.engine.delivering.calls.legs import told
+from boxengine.engine.delivering.calls.ordering import Ordering, Route
+from boxengine.engine.delivering.calls.pipeline import AsyncMiddleware, Middleware
+from boxengine.engine.delivering.calls.sent import Failed, Sent
+from boxengine.engine.delivering.calls.single import Single
+from boxengine.engine.delivering.calls.transports import Routes
+from boxengine.engine.delivering.calls.watch import Watch
+from boxengine.engine.delivering.calls.whole import Whole
 from boxengine.errors import Unavailable
 from boxengine.ports import Claim
 

@@ -12,9 +12,9 @@ from itertools import islice
 from boxengine.domain.box import Box
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.job import ANY_ID, Job
-from boxengine.engine.delivering.follow_up import FollowUp
-from boxengine.engine.delivering.holding import Holding
-from boxengine.engine.delivering.sizing import Sizing, next_width
+from boxengine.engine.delivering.holds.follow_up import FollowUp
+from boxengine.engine.delivering.holds.holding import Holding
+from boxengine.engine.delivering.holds.sizing import Sizing, next_width
 from boxengine.engine.delivering.work import NO_CAUTION, Caution, Errand, Report, Work
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.ports import Clock, WhenLong

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from boxengine.engine.answers import A_MIDDLEWARE, failed, refusal, ungrouped
 from boxengine.engine.attempt import ends_the_worker, reason_of
-from boxengine.engine.delivering.pipeline import Middleware
+from boxengine.engine.delivering.calls.pipeline import Middleware
 from boxengine.errors import BoxError
 
 

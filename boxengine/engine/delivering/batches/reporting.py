@@ -10,7 +10,7 @@ from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import Settlement
-from boxengine.engine.delivering.sent import Sent
+from boxengine.engine.delivering.calls.sent import Sent
 from boxengine.engine.delivering.work import Report
 from boxengine.ports import PlainClaim
 

@@ -13,12 +13,12 @@ from typing import assert_never
 
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
-from boxengine.engine.delivering.at_work import AtWork
-from boxengine.engine.delivering.attended import Attended
-from boxengine.engine.delivering.gathering import PATIENCE, Gathering
-from boxengine.engine.delivering.holding import Holding
-from boxengine.engine.delivering.idle import IdleThreads, Turn
-from boxengine.engine.delivering.keeper import LeaseKeeper
+from boxengine.engine.delivering.holds.at_work import AtWork
+from boxengine.engine.delivering.holds.attended import Attended
+from boxengine.engine.delivering.holds.gathering import PATIENCE, Gathering
+from boxengine.engine.delivering.holds.holding import Holding
+from boxengine.engine.delivering.holds.idle import IdleThreads, Turn
+from boxengine.engine.delivering.holds.keeper import LeaseKeeper
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.errors import QueueUnavailable
 from boxengine.ports import Clock, Hold, JobQueue, Observer

@@ -7,7 +7,7 @@ from typing import Any
 
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
-from boxengine.engine.delivering.transports import Carrier, Routes
+from boxengine.engine.delivering.calls.transports import Carrier, Routes
 
 Route = tuple[Carrier, ...]
 

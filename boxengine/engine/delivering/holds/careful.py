@@ -7,8 +7,8 @@ from contextlib import nullcontext
 
 from boxengine.engine.attempt import ends_the_worker
 from boxengine.engine.delivering.care import Care
-from boxengine.engine.delivering.drain import Drain
-from boxengine.engine.delivering.sizing import CAREFUL_ITEMS
+from boxengine.engine.delivering.holds.drain import Drain
+from boxengine.engine.delivering.holds.sizing import CAREFUL_ITEMS
 from boxengine.engine.delivering.work import NO_CAUTION
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from boxengine.domain.box import Box
 from boxengine.domain.job import Job
-from boxengine.engine.delivering.sizing import is_quick
+from boxengine.engine.delivering.holds.sizing import is_quick
 from boxengine.engine.delivering.work import Report
 from boxengine.ports import Clock, Hold
 

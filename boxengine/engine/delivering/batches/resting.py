@@ -13,7 +13,7 @@ from typing import Any
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
-from boxengine.engine.delivering.ordering import Ordering
+from boxengine.engine.delivering.calls.ordering import Ordering
 from boxengine.ports import Clock
 
 ATTEMPTS = 2

@@ -10,7 +10,7 @@ from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
 from boxengine.engine.answers import KEPT_BACK, WITHHELD
 from boxengine.engine.attempt import text_of
-from boxengine.engine.delivering.ordering import Route
+from boxengine.engine.delivering.calls.ordering import Route
 from boxengine.errors import NoAnswerInTime, Unavailable
 
 MIDDLEWARE = "middleware"

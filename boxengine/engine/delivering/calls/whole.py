@@ -14,13 +14,13 @@ from typing import NamedTuple
 from boxengine.domain.item import Item
 from boxengine.engine.answers import A_TRANSPORT, WITHHELD, failed, refusal, ungrouped
 from boxengine.engine.attempt import ends_the_worker, reason_of
-from boxengine.engine.delivering.deadline import Deadline
-from boxengine.engine.delivering.ordering import Route
-from boxengine.engine.delivering.results import WrongResults
-from boxengine.engine.delivering.sent import Failed, Sent
-from boxengine.engine.delivering.transports import Carrier
-from boxengine.engine.delivering.undoing import Undo
-from boxengine.engine.delivering.watch import Watch
+from boxengine.engine.delivering.calls.deadline import Deadline
+from boxengine.engine.delivering.calls.ordering import Route
+from boxengine.engine.delivering.calls.results import WrongResults
+from boxengine.engine.delivering.calls.sent import Failed, Sent
+from boxengine.engine.delivering.calls.transports import Carrier
+from boxengine.engine.delivering.calls.undoing import Undo
+from boxengine.engine.delivering.calls.watch import Watch
 from boxengine.errors import NoAnswerInTime, TransactionLost, Unavailable
 from boxengine.ports import Claim, NotTaken, Result, events
 

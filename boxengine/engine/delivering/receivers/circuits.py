@@ -11,7 +11,7 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.domain.masking import masked_text
 from boxengine.engine.attempt import reason_of, text_of
-from boxengine.engine.delivering.breaker import Breaker, Permit
+from boxengine.engine.delivering.receivers.breaker import Breaker, Permit
 from boxengine.errors import Unavailable
 from boxengine.ports import Clock, Observer, OpenCircuit, events
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
-from boxengine.engine.delivering.circuits import FREE, Entry
+from boxengine.engine.delivering.receivers.circuits import FREE, Entry
 from boxengine.engine.delivering.work import NO_CAUTION, Errand, Report
 from boxengine.ports import Clock
 

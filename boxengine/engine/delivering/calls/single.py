@@ -8,14 +8,14 @@ from contextlib import suppress
 from boxengine.domain.item import Item
 from boxengine.engine.answers import A_TRANSPORT, KEPT_BACK, failed, refusal, ungrouped
 from boxengine.engine.attempt import ends_the_worker, reason_of
-from boxengine.engine.delivering.legs import Leg
-from boxengine.engine.delivering.middleware import Passage
-from boxengine.engine.delivering.ordering import Route
-from boxengine.engine.delivering.pipeline import Middleware
-from boxengine.engine.delivering.sent import MIDDLEWARE, Failed
-from boxengine.engine.delivering.transports import Carrier, Routes
-from boxengine.engine.delivering.undoing import Undo
-from boxengine.engine.delivering.watch import Watch
+from boxengine.engine.delivering.calls.legs import Leg
+from boxengine.engine.delivering.calls.middleware import Passage
+from boxengine.engine.delivering.calls.ordering import Route
+from boxengine.engine.delivering.calls.pipeline import Middleware
+from boxengine.engine.delivering.calls.sent import MIDDLEWARE, Failed
+from boxengine.engine.delivering.calls.transports import Carrier, Routes
+from boxengine.engine.delivering.calls.undoing import Undo
+from boxengine.engine.delivering.calls.watch import Watch
 from boxengine.errors import TransactionLost
 from boxengine.ports import Around, Claim, NotTaken, Result
 

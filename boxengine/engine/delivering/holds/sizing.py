@@ -17,8 +17,6 @@ QUICK = 0.25
 """Seconds. A batch that took no longer is followed by a large one. With eight threads on two cores, 500 rows take 0.1 s."""
 LIGHT = 1_000_000
 """Bytes of a batch's payloads. No large batch follows a heavier one."""
-PROBE_ROWS = 10
-"""Rows of a batch that finds out whether a receiver is back."""
 CAREFUL_ITEMS = 250
 """Items of a bucket that are sent one by one once two holders have died of it. A batch may have had more of the bucket in
 hand; an item beyond these costs a few more deaths before it is found."""

@@ -13,10 +13,10 @@ from typing import Any
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.engine.answers import never_runs
-from boxengine.engine.delivering.decoding import decoding, takes
-from boxengine.engine.delivering.pipeline import TransportSpec
-from boxengine.engine.delivering.results import demand_results
-from boxengine.engine.delivering.time_limit import TimeLimit
+from boxengine.engine.delivering.calls.decoding import decoding, takes
+from boxengine.engine.delivering.calls.pipeline import TransportSpec
+from boxengine.engine.delivering.calls.results import demand_results
+from boxengine.engine.delivering.calls.time_limit import TimeLimit
 from boxengine.errors import BoxError, described
 from boxengine.ports import Claim, Result
 

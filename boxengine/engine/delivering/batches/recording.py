@@ -11,9 +11,9 @@ from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import FailedAttempt, Settlement, Unrecorded
 from boxengine.engine.attempt import error_log, reason_of
-from boxengine.engine.delivering.remembered import Remembered
-from boxengine.engine.delivering.resting import Resting
-from boxengine.engine.delivering.sent import Failed
+from boxengine.engine.delivering.batches.remembered import Remembered
+from boxengine.engine.delivering.batches.resting import Resting
+from boxengine.engine.delivering.calls.sent import Failed
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import ErrorTracker, Observer, PlainClaim, events
 

@@ -12,7 +12,7 @@ from boxengine.domain.outcome import Discard, DiscardCause, Verdict
 from boxengine.domain.retry import RetryStrategy
 from boxengine.engine.answers import discard
 from boxengine.engine.attempt import discard_log, ends_the_worker
-from boxengine.engine.delivering.sent import Failed
+from boxengine.engine.delivering.calls.sent import Failed
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Claim
 

@@ -15,10 +15,10 @@ from boxengine.domain.outcome import Discard, Verdict
 from boxengine.domain.retry import RetryStrategy
 from boxengine.engine.answers import failed, refusal
 from boxengine.engine.attempt import ends_the_worker
-from boxengine.engine.delivering.remembered import Remembered
-from boxengine.engine.delivering.resting import Resting
-from boxengine.engine.delivering.sent import Failed
-from boxengine.engine.delivering.strategies import Answer, Asking
+from boxengine.engine.delivering.batches.remembered import Remembered
+from boxengine.engine.delivering.batches.resting import Resting
+from boxengine.engine.delivering.batches.strategies import Answer, Asking
+from boxengine.engine.delivering.calls.sent import Failed
 from boxengine.ports import Claim, RememberedFailure
 
 _CREATED_AT, _PROCESSED_AT = (itemgetter(Item._fields.index(name)) for name in ("raw_created_at", "processed_at"))

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-from boxengine.engine.delivering.holding import Holding
+from boxengine.engine.delivering.holds.holding import Holding
 
 
 class Attended:

@@ -17,27 +17,29 @@ from boxengine.domain.box import Box, StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import Settlement
-from boxengine.engine.delivering.admission import Admission, Admitted
+from boxengine.engine.delivering.batches.admission import Admission, Admitted
+from boxengine.engine.delivering.batches.kept_back import KeptBackItems
+from boxengine.engine.delivering.batches.order import OrderWatch
+from boxengine.engine.delivering.batches.recording import Recording
+from boxengine.engine.delivering.batches.remembered import Remembered
+from boxengine.engine.delivering.batches.reporting import report
+from boxengine.engine.delivering.calls.deadline import Deadline
+from boxengine.engine.delivering.calls.middleware import Passage
+from boxengine.engine.delivering.calls.pipeline import Middlewares
+from boxengine.engine.delivering.calls.sending import Sending
+from boxengine.engine.delivering.calls.sent import Failed, Sent
+from boxengine.engine.delivering.calls.transports import Routes
+from boxengine.engine.delivering.calls.undoing import Undo
+from boxengine.engine.delivering.calls.watch import Watch
 from boxengine.engine.delivering.care import ENDED
-from boxengine.engine.delivering.circuits import FREE, Circuits
-from boxengine.engine.delivering.deadline import Deadline
-from boxengine.engine.delivering.detour import Course, Detour, Passed, in_front, nothing_behind
-from boxengine.engine.delivering.kept_back import KeptBackItems
-from boxengine.engine.delivering.middleware import Passage
-from boxengine.engine.delivering.order import OrderWatch
-from boxengine.engine.delivering.pipeline import Middlewares
-from boxengine.engine.delivering.recording import Recording
-from boxengine.engine.delivering.remembered import Remembered
-from boxengine.engine.delivering.reporting import report
-from boxengine.engine.delivering.sending import Sending
-from boxengine.engine.delivering.sent import Failed, Sent
-from boxengine.engine.delivering.sizing import PROBE_ROWS
-from boxengine.engine.delivering.transports import Routes
-from boxengine.engine.delivering.undoing import Undo
-from boxengine.engine.delivering.watch import Watch
+from boxengine.engine.delivering.receivers.circuits import FREE, Circuits
+from boxengine.engine.delivering.receivers.detour import Course, Detour, Passed, in_front, nothing_behind
 from boxengine.engine.delivering.work import Errand, Report
 from boxengine.errors import TransactionLost, Unavailable
 from boxengine.ports import Claim, Claims, Clock, RememberedFailure, events
+
+PROBE_ROWS = 10
+"""Rows of a batch that finds out whether a receiver is back."""
 
 
 @dataclass(frozen=True, slots=True)

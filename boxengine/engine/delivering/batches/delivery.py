@@ -8,19 +8,19 @@ from datetime import timedelta
 from typing import cast
 
 from boxengine.domain.box import Box
-from boxengine.engine.delivering.admission import Admission
-from boxengine.engine.delivering.batch import Batches, Parts
-from boxengine.engine.delivering.circuits import Circuits
-from boxengine.engine.delivering.detour import Detour
-from boxengine.engine.delivering.kept_back import KeptBackItems
-from boxengine.engine.delivering.order import OrderWatch
-from boxengine.engine.delivering.pipeline import AroundHelpers, Middlewares, Pipeline
-from boxengine.engine.delivering.recording import Recording
-from boxengine.engine.delivering.remembered import Remembered
-from boxengine.engine.delivering.resting import Resting
-from boxengine.engine.delivering.time_limit import TimeLimit
-from boxengine.engine.delivering.transports import Carrier, Routes
-from boxengine.engine.delivering.watch import Watch
+from boxengine.engine.delivering.batches.admission import Admission
+from boxengine.engine.delivering.batches.batch import Batches, Parts
+from boxengine.engine.delivering.batches.kept_back import KeptBackItems
+from boxengine.engine.delivering.batches.order import OrderWatch
+from boxengine.engine.delivering.batches.recording import Recording
+from boxengine.engine.delivering.batches.remembered import Remembered
+from boxengine.engine.delivering.batches.resting import Resting
+from boxengine.engine.delivering.calls.pipeline import AroundHelpers, Middlewares, Pipeline
+from boxengine.engine.delivering.calls.time_limit import TimeLimit
+from boxengine.engine.delivering.calls.transports import Carrier, Routes
+from boxengine.engine.delivering.calls.watch import Watch
+from boxengine.engine.delivering.receivers.circuits import Circuits
+from boxengine.engine.delivering.receivers.detour import Detour
 from boxengine.engine.delivering.work import Errand, Report
 from boxengine.engine.running.closing import Closing
 from boxengine.engine.timing import TIMING

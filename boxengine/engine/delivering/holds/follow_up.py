@@ -7,8 +7,8 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from boxengine.domain.box import Box
-from boxengine.engine.delivering.gone import GoneRows
-from boxengine.engine.delivering.sent import MIDDLEWARE
+from boxengine.engine.delivering.calls.sent import MIDDLEWARE
+from boxengine.engine.delivering.holds.gone import GoneRows
 from boxengine.engine.delivering.work import Report
 from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.running.outages import Outages

@@ -13,7 +13,7 @@ from typing import Any
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
 from boxengine.engine.answers import never_runs
-from boxengine.engine.delivering.results import demand_results
+from boxengine.engine.delivering.calls.results import demand_results
 from boxengine.errors import Undecodable
 from boxengine.ports import Result
 
