@@ -12,7 +12,7 @@ import boxengine
 from tests.unit.house.imports import modules
 
 PACKAGE = Path(boxengine.__file__).parent
-ROOMS = ("engine", "domain", "ports", "settings", "app", "testing", "adapters/memory")
+ROOMS = ("engine", "domain", "ports", "settings", "app", "cli", "testing", "adapters/memory")
 FEW = 5
 """Modules that one finds without a map."""
 
