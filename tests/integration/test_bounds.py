@@ -12,10 +12,10 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from boxengine.adapters.sql.dialects.base import MOST_PASSED
+from boxengine.adapters.sql.dialects.base import MOST_IN_PAUSE, MOST_PASSED
 from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.adapters.sql.waking.listen import PostgresWakeups
-from boxengine.domain.box import Retention, StrictOrder
+from boxengine.domain.box import Backoff, Retention, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
 from boxengine.errors import StoreUnavailable
@@ -292,7 +292,34 @@ def test_where_delivered_rows_are_deleted_those_that_were_delayed_are_too(postgr
         assert scene.direct.execute(f"SELECT FROM {TABLE}".encode()).fetchall() == []
 
 
-def test_while_very_many_rows_are_due_at_once_no_bounds_are_used(scene: Scene) -> None:
+@pytest.mark.parametrize(
+    ("count", "errors", "used"), [(MOST_PASSED, 0, False), (MOST_PASSED, 1, True), (MOST_IN_PAUSE, 1, False)]
+)
+def test_while_very_many_rows_that_were_delayed_are_due_or_in_their_pause_no_bounds_are_used(
+    postgres_url: str, count: int, errors: int, used: bool
+) -> None:
+    with closing(Scene(postgres_url, replace(make_box(), backoff=Backoff(jitter=0.5)))) as scene:
+        last = scene.deliver_and_advance()
+        scene.direct.execute(
+            f"INSERT INTO {TABLE} (uuid, event_key, bucket, payload, available_at, errors_count, processed_at) "
+            f"SELECT gen_random_uuid(), 'k', mod(n, 2), 'x', now(), {errors}, now() "
+            f"FROM generate_series(1, {count}) AS n".encode()
+        )
+        scene.store._bounds.of(scene.box).claimed(1)
+        scene.advance()
+        assert scene.bounds() == ([last + count] * 2 if used else [0, 0])
+
+
+def test_a_table_with_a_percent_sign_has_bounds(scene: Scene) -> None:
+    scene.direct.execute(f'ALTER TABLE {TABLE} RENAME TO "order%items"'.encode())
+    scene.direct.execute(f'ALTER SEQUENCE {TABLE}_id_seq RENAME TO "order%seq"'.encode())
+    scene.direct.execute(f'CREATE VIEW {TABLE} AS SELECT * FROM "order%items"'.encode())
+    scene.box = replace(scene.box, table="order%items")
+    last = scene.deliver_and_advance()
+    assert scene.bounds() == [last, last]
+
+
+def test_bounds_come_back_once_few_rows_are_due(scene: Scene) -> None:
     waiting = scene.insert(available_at="2100-01-01")
     scene.deliver_and_advance()
     assert min(scene.bounds()) > waiting

@@ -9,13 +9,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Self
 
 from boxengine.adapters.sql.connecting.cursors import Opened
 from boxengine.adapters.sql.delivering.bounding_mysql import MySqlSight
-from boxengine.adapters.sql.dialects.base import MOST_PASSED
-from boxengine.adapters.sql.shape.now import now_in_text
-from boxengine.adapters.sql.shape.tables import PENDING_BY_BUCKET, BoxTable
+from boxengine.adapters.sql.dialects.base import MOST_IN_PAUSE, MOST_PASSED
+from boxengine.adapters.sql.dialects.postgresql_texts import PostgresTexts
+from boxengine.adapters.sql.shape.tables import PENDING_BY_BUCKET, BoxTable, for_driver
 from boxengine.domain.bounds import PACE, RENAMED, Bounds, Pace, Range, Seen, Sight
 from boxengine.domain.box import Box, Storage, StrictOrder
 from boxengine.errors import StoreUnavailable
@@ -47,11 +48,10 @@ class PostgresSight:
         """
         name, self._sequence = sequence
         self._opened = opened
-        last = f"SELECT last_value - CASE WHEN is_called THEN 0 ELSE 1 END FROM {name}"
+        last = f"SELECT last_value - CASE WHEN is_called THEN 0 ELSE 1 END FROM {for_driver(name)}"
         if table.passes_delayed:
-            # Those behind its last row would be left behind the bounds for too long.
-            last = f"SELECT CASE WHEN ({_due_delayed(table)}) < {MOST_PASSED} THEN ({last}) ELSE 0 END"
-        self._last = last.replace("%", "%%")
+            last = f"SELECT CASE WHEN ({_few_passed_are_due(table)}) THEN ({last}) ELSE 0 END"
+        self._last = last
         self._look = first_stops(table)
 
     @classmethod
@@ -67,7 +67,7 @@ class PostgresSight:
 
     def last_drawn(self) -> int:
         with self._opened() as cursor:
-            cursor.execute(self._last)
+            cursor.execute(self._last, ())  # without values, the driver would leave doubled percent signs as they are
             return int(cursor.fetchone()[0])
 
     def writers(self) -> Collection[str]:
@@ -142,12 +142,15 @@ class SqlBounds:
         return known
 
 
-def _due_delayed(table: BoxTable) -> str:
-    """Counts pending rows that were delayed and are due, as far as it matters."""
-    now = now_in_text(postgresql=True, zoned="available_at" in table.zoned)
+def _few_passed_are_due(table: BoxTable) -> str:
+    """Asks whether the rows that bounds would pass are found quickly once they are due."""
+    name = for_driver(table.name)
+    texts = PostgresTexts(replace(table, name=name), light=0)
     return (
-        f"SELECT count(*) FROM (SELECT 1 FROM {table.name} AS t WHERE t.status = 0 AND t.available_at <= {now} "
-        f"ORDER BY t.available_at LIMIT {MOST_PASSED}) AS due"
+        f"SELECT count(*) FILTER (WHERE by_time.due) < {MOST_PASSED} AND count(*) < {MOST_IN_PAUSE} FROM ("
+        f"SELECT {texts.is_due('t')} AS due FROM {name} AS t WHERE t.status = 0 "
+        f"AND t.available_at <= {texts.moment('now()', 'available_at')} "
+        f"ORDER BY t.available_at LIMIT {MOST_IN_PAUSE}) AS by_time"
     )
 
 
@@ -160,7 +163,7 @@ def first_stops(table: BoxTable) -> str:
 
     As in a claim, only the index on pending rows can serve the order that the look asks for.
     """
-    name = table.name.replace("%", "%%")
+    name = for_driver(table.name)
     others, passed = "", "AND t.available_at IS NULL " if table.passes_delayed else ""
     if table.box.strict_order is not StrictOrder.NONE:
         first = (

@@ -21,9 +21,11 @@ without the cap, the last query of each pass would read the whole table."""
 FIRST_GIVEN_UP = 1_000
 """The failed or discarded row that has been kept longest is looked for among so many of the first ones by id: the order in which
 items fail is not that of their ids."""
-MOST_PASSED = 1_000
+MOST_PASSED = 250
 """Due rows that one statement reads among those that bounds have passed. While so many are due, no bounds are used: from the
-start, bucket by bucket, they are read faster."""
+start, bucket by bucket, they are read faster, and those for a receiver that is away do not stand before the others."""
+MOST_IN_PAUSE = 10_000
+"""Such rows that one statement may find in their pause after a failure. While there are so many, no bounds are used either."""
 Row = tuple[Any, ...]
 """The first eleven fields of ``Item``, ``id`` to ``processed_at``, in their order; of a numbered table also ``seq``."""
 ROW_FIELDS = 11
