@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import psycopg
@@ -35,6 +36,29 @@ def test_a_moved_box_goes_on_after_the_command_and_says_how_much_was_in_doubt(
     assert f"{BOX}: going out by id: 2 items" in project.call("db", "reposition", BOX)
     assert project.counts(f"{BOX}s") == {0: 2}
     assert f"{BOX}: the positions are this server's already" in project.call("db", "reposition", BOX)
+
+
+def test_status_counts_what_is_in_doubt_before_the_box_was_moved(project: Project, postgres_url: str) -> None:
+    for key in ("1", "2"):
+        project.call("create", BOX, "--event-key", key, "--payload", "x")
+    move(project, postgres_url)
+    assert [status["pending"] for status in json.loads(project.call("status", BOX, "--json"))] == [2]
+
+
+def test_what_status_cannot_count_in_a_moment_is_unknown_and_it_says_how_it_is_counted(
+    project: Project, postgres_url: str
+) -> None:
+    with psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute(
+            f"INSERT INTO {BOX}s_log (uuid, event_key, bucket, payload) "
+            "SELECT gen_random_uuid(), i, 0, '' FROM generate_series(1, 10000) AS i".encode()
+        )
+        connection.execute(f"UPDATE {BOX}s_positions SET passed = pg_current_snapshot(), high = 10000".encode())
+    assert [status["pending"] for status in json.loads(project.call("status", BOX, "--json"))] == [0]
+    move(project, postgres_url)
+    assert [status["pending"] for status in json.loads(project.call("status", BOX, "--json"))] == [None]
+    assert f"{BOX}: its log came from another server" in project.errors
+    assert [status["pending"] for status in json.loads(project.call("status", BOX, "--exact", "--json"))] == [0]
 
 
 def test_a_box_with_subscriptions_goes_by_the_name_that_a_worker_tells(project: Project, postgres_url: str) -> None:

@@ -21,7 +21,7 @@ from boxengine.app.overview.sparing import Sparing
 from boxengine.app.overview.stuck import BLOCKERS, stuck_items
 from boxengine.app.overview.views import BoxView, Overview
 from boxengine.app.overview.wait_once import WaitOnce
-from boxengine.domain.box import Box
+from boxengine.domain.box import Box, Storage
 from boxengine.domain.holding_back import held_back
 from boxengine.domain.jobs import JobBox
 from boxengine.errors import BoxError, NotPermitted, StoreConflict, StoreTooSlow, TableMissing, Unavailable
@@ -278,7 +278,7 @@ def _working_on(box: JobBox, workers: Sequence[WorkerInfo] | None) -> tuple[Work
 def _hints(views: Sequence[BoxView]) -> Iterator[str]:
     for view in views:
         if view.counts is not None and _uncounted(view.counts):
-            yield f"{view.box.name}: no index to count by; boxengine db create makes it, --exact does without"
+            yield f"{view.box.name}: {_why_uncounted(view.box, view.counts)}"
         if view.stranded is not None:
             yield f"{view.box.name}: {view.stranded}"
         if view.held_back is not None:
@@ -302,6 +302,12 @@ def _all_problems(
 
 def _uncounted(counts: Counts) -> bool:
     return None in (counts.pending, counts.retrying, counts.failed, counts.discarded)
+
+
+def _why_uncounted(box: Box, counts: Counts) -> str:
+    if box.storage is Storage.LOG and counts.failed is not None:
+        return "its log came from another server, and all of it must be read to count what waits: --exact does"
+    return "no index to count by; boxengine db create makes it, --exact does without"
 
 
 def _since_epoch(seconds: int) -> datetime:

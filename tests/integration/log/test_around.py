@@ -450,6 +450,40 @@ def test_an_item_that_waits_in_the_side_table_does_not_step_aside_again(bench: B
     assert bench.side() == [(failed, Status.DELIVERED, 1)]
 
 
+def test_what_a_worker_will_send_again_on_another_server_is_counted_as_pending_before(bench: Bench) -> None:
+    ids = [bench.commit(key=str(n), bucket=n % 2) for n in range(6)]
+    assert bench.take(fail=(ids[0],)) == ids[::2]
+    census = SqlCensus(bench.store)
+    bench.run("UPDATE order_items_positions SET server = 1")
+    assert census.take(bench.box).pending == census.take_exactly(bench.box).pending == Count(1 + 3)
+    assert bench.store.counts(bench.box)[Status.PENDING] == 4
+    bench.take(buckets=(0, 1))
+    assert census.take(bench.box).pending == Count(1), "the one that failed"
+
+
+def test_rows_of_transactions_that_this_server_has_not_begun_are_counted_as_pending(bench: Bench) -> None:
+    bench.commit()
+    bench.run("UPDATE order_items_log SET xact = (xact::text::bigint + 1000000)::text::xid8")
+    assert SqlCensus(bench.store).take(bench.box).pending == Count(1)
+
+
+def test_of_a_large_log_from_another_server_the_youngest_rows_are_counted_and_none_is_no_zero(bench: Bench) -> None:
+    for key in "abcdef":
+        bench.commit(key=key)
+    bench.run("UPDATE order_items_positions SET server = 1")
+    # Of each bucket, 4 / 2 + 1 rows are looked at.
+    census = SqlCensus(bench.store, limit=4)
+    assert census.take(bench.box).pending == Count(3, Precision.AT_LEAST)
+    bench.take()
+    bench.commit(key="g")
+    bench.run("UPDATE order_items_positions SET server = 1")
+    assert census.take(bench.box).pending == Count(1, Precision.ABOUT)
+    bench.take()
+    bench.run("UPDATE order_items_positions SET server = 1")
+    assert census.take(bench.box).pending is None
+    assert census.take_exactly(bench.box).pending == Count(0)
+
+
 def test_positions_of_another_server_are_told_of_until_a_worker_has_brought_them_over(bench: Bench) -> None:
     waiting = bench.commit()
     bench.run("UPDATE order_items_positions SET server = 1")

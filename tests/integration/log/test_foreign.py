@@ -11,12 +11,14 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from boxengine.adapters.sql.log.foreign import reposition
+from boxengine.adapters.sql.looking.census import SqlCensus
 from boxengine.adapters.sql.making import checks
 from boxengine.domain.item import Status
 from boxengine.embedded import EmbeddedPostgres
 from boxengine.embedded.account import unprivileged_account
 from boxengine.embedded.wheels import postgres_installation
 from boxengine.errors import StoreUnavailable
+from boxengine.ports import Count
 from tests.eventually import eventually
 from tests.integration.log.bench import Bench
 from tests.servers.postgres import PostgresFromWheel
@@ -82,12 +84,14 @@ def test_a_dump_goes_on_in_another_cluster_whatever_its_count_of_transactions_an
         copy_by_dump(postgres_url, other.url(name))
     with caplog.at_level(logging.WARNING), bench_at(other.url(name)) as new:
         written = [new.commit() for _ in range(3)]
+        told = SqlCensus(new.store).take(new.box).pending
         delivered = new.take(buckets=(0, 1))
         delivered += new.take(buckets=(0, 1))
         due = {*partly[1:], pending, *written}
         assert due <= set(delivered)
         assert set(delivered) <= due | {late, *partly}, "what was passed long ago must not go out again"
         assert (failed, Status.PENDING, 1) in new.side()
+        assert told == Count(len({*delivered, failed}))
         again = new.commit()
         assert new.take(buckets=(0, 1)) == [again]
     assert sum("another server's transactions" in each.getMessage() for each in caplog.records) == 1

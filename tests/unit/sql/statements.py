@@ -131,7 +131,7 @@ def _of_a_log(steps: Steps) -> Steps:
     return {
         **{name: step for name, step in steps.items() if name not in (refused, "plain claim", "outcomes and commit")},
         "outcomes of its items and commit, after a claim": (settle, _answers("postgresql")),
-        "pending rows of the log": (lambda on, cursor: on.pending_in_log(cursor, 10), ((0,),)),
+        "pending rows of the log": (lambda on, cursor: on.pending_in_log(cursor, 10), ((0, False),)),
         "oldest pending row": (steps["oldest pending row"][0], ((None,), (None,))),
         "oldest delivered row": (steps["oldest delivered row"][0], ((None,), unshared, (None,))),
         "deletion of old rows": (steps["deletion of old rows"][0], ((True,), unshared)),

@@ -11,20 +11,22 @@ from boxengine.adapters.sql.delivering.stranded import stranded, told
 from boxengine.adapters.sql.log.turnover import place_of, turn_over
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Status
-from boxengine.ports import Swept, Turnover
+from boxengine.ports import Count, Swept, Turnover
 
 
 class SqlHistory(Asking):
     """``HistoryStore``."""
 
-    def pending_in_log(self, box: Box, *, most: int) -> int:
+    def pending_in_log(self, box: Box, *, most: int) -> Count:
         """How many of its items no delivery has passed yet, of those in its log; 0 where it has none.
+
+        Where its positions are in another server's numbers, those that may not have been delivered: what a worker will send.
 
         Args:
             most: beyond which it counts no further.
         """
         if box.storage is Storage.TABLE:
-            return 0
+            return Count(0)
         with self._cursor(self._looks) as cursor:
             return self._known.statements(box).pending_in_log(cursor, most)
 
@@ -35,7 +37,7 @@ class SqlHistory(Asking):
                 f"SELECT status, count(*) FROM {self.table(box).name} WHERE status IS NOT NULL GROUP BY status"
             )
             counts = {int(status): int(count) for status, count in cursor.fetchall()}
-        if waiting := self.pending_in_log(box, most=2**62):
+        if waiting := self.pending_in_log(box, most=2**62).number:
             counts[Status.PENDING] = counts.get(Status.PENDING, 0) + waiting
         return counts
 

@@ -32,7 +32,7 @@ from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.bounds import PACE, Pace
 from boxengine.domain.box import Box, Storage
 from boxengine.errors import SchemaMismatch, StoreConflict, StoreUnavailable
-from boxengine.ports import Outlook, PendingRow
+from boxengine.ports import Count, Outlook, PendingRow
 
 _BOXES_AT_ONCE = 50
 """In one statement: it locks each table and its indexes, and a server has room for some thousands of locks."""
@@ -144,7 +144,10 @@ class SqlStore(SqlHistory):
                 begins = [self._bounds.of(table.box).in_use() for table in some]
                 cursor.execute(any_pending(some, begins, lateral=lateral))
                 names += [some[place].box.name for (place,) in cursor.fetchall()]
-        return frozenset(names).union(table.box.name for table in tables if self.pending_in_log(table.box, most=1))
+        nothing = Count(0)
+        return frozenset(names).union(
+            table.box.name for table in tables if self.pending_in_log(table.box, most=1) != nothing
+        )
 
     def claims(self, box: Box) -> SqlClaims[SqlClaim]:
         return SqlClaims(partial(self._open, SqlClaim, box))

@@ -10,7 +10,7 @@ from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Settlement
-from boxengine.ports import PendingRow
+from boxengine.ports import Count, PendingRow
 
 LOOKED_AT = 20
 """The row that has waited longest is looked for among so many of each bucket's first rows: they are in id order, and
@@ -199,8 +199,8 @@ class BoxStatements(Protocol):
         False if only a new connection would be clean.
         """
 
-    def pending_in_log(self, cursor: Cursor, limit: int) -> int:
-        """How many rows of the box's log, if it has one, no delivery has passed; counts no further than the limit."""
+    def pending_in_log(self, cursor: Cursor, most: int) -> Count:
+        """How many rows of the box's log, if it has one, no delivery has passed; see ``SqlHistory.pending_in_log``."""
 
     def unread_since(self, cursor: Cursor) -> datetime | None:
         """``created_at`` (zone UTC) of the oldest such row, as far as a look at each bucket's first ones tells."""

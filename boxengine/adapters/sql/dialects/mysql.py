@@ -29,7 +29,7 @@ from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Settlement
-from boxengine.ports import PendingRow
+from boxengine.ports import Count, PendingRow
 
 _NO_BUCKET = -1
 _READ_ONLY = "@@global.read_only"
@@ -276,9 +276,9 @@ class MySqlStatements:
 
     # ── finished rows ────────────────────────────────────────────────────────────────────────────────
 
-    def pending_in_log(self, cursor: Cursor, limit: int) -> int:  # noqa: ARG002 - a log's statements use them
+    def pending_in_log(self, cursor: Cursor, most: int) -> Count:  # noqa: ARG002 - a log's statements use them
         """Zero: there is no log."""
-        return 0
+        return Count(0)
 
     def unread_since(self, cursor: Cursor) -> datetime | None:  # noqa: ARG002 - as above
         """None, as above."""

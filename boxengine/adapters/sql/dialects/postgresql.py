@@ -47,7 +47,7 @@ from boxengine.adapters.sql.shape.tables import BoxTable, for_driver
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import Settlement
 from boxengine.errors import StoreUnavailable
-from boxengine.ports import PendingRow
+from boxengine.ports import Count, PendingRow
 
 _BUCKET = Item._fields.index("bucket")
 """Its place in a row, which begins with an item's fields."""
@@ -281,9 +281,9 @@ class PostgresStatements:
 
     # ── finished rows ────────────────────────────────────────────────────────────────────────────────
 
-    def pending_in_log(self, cursor: Cursor, limit: int) -> int:  # noqa: ARG002 - a log's statements use them
+    def pending_in_log(self, cursor: Cursor, most: int) -> Count:  # noqa: ARG002 - a log's statements use them
         """Zero: there is no log."""
-        return 0
+        return Count(0)
 
     def unread_since(self, cursor: Cursor) -> datetime | None:  # noqa: ARG002 - as above
         """None, as above."""

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine, text
 
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.connecting.limiting import unlimited
+from boxengine.adapters.sql.log import in_doubt
 from boxengine.adapters.sql.log.tables import (
     BUCKET,
     ID_IS_GIVEN,
@@ -111,24 +112,20 @@ def _keep_the_newest(connection: Connection, box: Box, found: LogTable) -> None:
 
 def is_foreign(connection: Connection, found: LogTable) -> bool:
     """Whether one of the positions, or of the log's rows, is in another server's numbers."""
-    return bool(connection.execute(text(_is_foreign(found))).scalar()) or has_rows_ahead(connection, found)
+    return bool(connection.execute(text(_has_foreign_positions(found))).scalar()) or has_rows_ahead(connection, found)
 
 
 def has_rows_ahead(connection: Connection, found: LogTable) -> bool:
-    """Whether the log shows rows of transactions that this server has not begun yet. Looks once into an index for each bucket."""
-    query = (
-        f"SELECT EXISTS (SELECT FROM {in_text(found.positions)} AS p CROSS JOIN LATERAL (SELECT FROM {in_text(found.log)} AS t "
-        "WHERE t.bucket = p.bucket AND t.xact >= pg_snapshot_xmax(pg_current_snapshot()) LIMIT 1) AS ahead)"
-    )
-    return bool(connection.execute(text(query)).scalar())
+    """Whether the log shows rows of transactions that this server has not begun yet."""
+    return bool(connection.execute(text(_has_rows_ahead(found))).scalar())
 
 
-def _is_foreign(found: LogTable) -> str:
-    return (
-        f"SELECT EXISTS (SELECT FROM {in_text(found.positions)} "
-        "WHERE server <> (SELECT system_identifier FROM pg_control_system()) "
-        "OR pg_snapshot_xmax(coalesce(batch, passed)) > pg_snapshot_xmax(pg_current_snapshot()))"
-    )
+def _has_foreign_positions(found: LogTable) -> str:
+    return f"SELECT {in_doubt.has_foreign_positions(in_text(found.positions))}"
+
+
+def _has_rows_ahead(found: LogTable) -> str:
+    return f"SELECT {in_doubt.has_rows_ahead(in_text(found.log), in_text(found.positions))}"
 
 
 def _refuse_what_is_unsafe(connection: Connection, box: Box, logs: Sequence[LogTable]) -> None:
@@ -193,17 +190,9 @@ def _renumber(found: LogTable) -> str:
 def _step_aside(side: BoxTable, found: LogTable) -> str:
     columns = ", ".join(map(in_text, found.shared))
     log = in_text(found.log)
-    # Where retention has deleted the highest item that was passed, nothing tells that a row is older.
-    last = (
-        f"SELECT p.*, (SELECT min(h.created_at) FROM {log} AS h WHERE (h.bucket + 0) = p.bucket AND h.id = p.high) AS until "
-        f"FROM {in_text(found.positions)} AS p"
-    )
-    is_later = "(t.created_at <= p.until) IS NOT TRUE"
     return (
         f"INSERT INTO {side.in_text} ({columns}, updated_at) {ID_IS_GIVEN} "
         f"SELECT {', '.join(f't.{in_text(name)}' for name in found.shared)}, now() "
-        f"FROM {log} AS t JOIN ({last}) AS p ON p.bucket = t.bucket "
-        f"WHERE (t.id > p.high OR {is_later} OR (NOT pg_visible_in_snapshot(t.xact, p.passed) "
-        "AND NOT (p.batch IS NOT NULL AND t.id <= p.place AND pg_visible_in_snapshot(t.xact, p.batch)))) "
-        f"AND NOT EXISTS (SELECT FROM {side.in_text} AS s WHERE s.id = t.id AND s.uuid = t.uuid)"
+        f"FROM {log} AS t JOIN ({in_doubt.last_passed(log, in_text(found.positions))}) AS p ON p.bucket = t.bucket "
+        f"WHERE {in_doubt.is_in_doubt(side.in_text)}"
     )

@@ -17,6 +17,7 @@ from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light
 from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
 from boxengine.adapters.sql.dialects.postgresql_reads import ONE_PLAN, PATIENCE
 from boxengine.adapters.sql.dialects.unreadable import is_within_reach
+from boxengine.adapters.sql.log import in_doubt
 from boxengine.adapters.sql.log.foreign import REASON, ForeignPositions
 from boxengine.adapters.sql.log.look import Held, Look, Questions
 from boxengine.adapters.sql.log.partitions import span_of
@@ -31,7 +32,7 @@ from boxengine.domain.log_progress import Move, Portions, Position, Reading, giv
 from boxengine.domain.outcome import Settlement
 from boxengine.domain.words import plural
 from boxengine.errors import BoxError, StoreUnavailable
-from boxengine.ports import PendingRow
+from boxengine.ports import Count, PendingRow, Precision
 
 _OF_A_CLAIM = {**ONE_PLAN, "jit": "off"}
 """Settings of its transaction."""
@@ -102,6 +103,11 @@ class LogStatements(PostgresStatements):
         )
         self._questions = Questions(questions.measure(), questions.measured_rows("%s"), questions.followed())
         self._beyond = questions.beyond("t.created_at", limit="%s")
+        foreign = (
+            in_doubt.has_foreign_positions(self._positions),
+            in_doubt.has_rows_ahead(self._log, self._positions),
+        )
+        self._is_foreign = " OR ".join(foreign)
         self._waiting_buckets = (
             f"SELECT held.bucket FROM {self._positions} AS held, (SELECT pg_current_snapshot() AS snapshot) AS now "
             f"WHERE held.bucket = ANY(%s::int[]) AND ({questions.is_pending()}) AND NOT ({both.is_blocked()})"
@@ -132,10 +138,17 @@ class LogStatements(PostgresStatements):
         known = {bucket for bucket, _ in found}
         return found + [(bucket, 0.0) for bucket in self._waiting_in_log(cursor, buckets) if bucket not in known]
 
-    def pending_in_log(self, cursor: Cursor, limit: int) -> int:
-        values = (numbers(self._table.box.buckets), limit, limit, limit)
-        cursor.execute(f"SELECT count(*) FROM ({self._beyond} LIMIT %s) AS waiting", values)
-        return int(cursor.fetchone()[0])
+    def pending_in_log(self, cursor: Cursor, most: int) -> Count:
+        values = (numbers(self._table.box.buckets), *[most + 1] * 3)
+        cursor.execute(
+            f"SELECT (SELECT count(*) FROM ({self._beyond} LIMIT %s) AS waiting), {self._is_foreign}", values
+        )
+        number, is_foreign = cursor.fetchone()
+        if is_foreign:
+            share = most // self._table.box.bucket_size + 1
+            cursor.execute(in_doubt.youngest_in_doubt(self._table.name, self._log, self._positions), (share,))
+            return in_doubt.counted(cursor.fetchall(), share)
+        return Count(most, Precision.AT_LEAST) if number > most else Count(number)
 
     def oldest_pending(self, cursor: Cursor, buckets: Mapping[int, int]) -> datetime | None:
         both = (super().oldest_pending(cursor, buckets), self.unread_since(cursor))

@@ -80,10 +80,9 @@ class SqlCensus:
         """Adds the log's pending rows, counted in the log itself. There is no count of those it has delivered."""
         if box.storage is Storage.TABLE:
             return counts
-        pending, waiting = counts.pending, self._store.pending_in_log(box, most=most + 1)
+        pending, waiting = counts.pending, self._store.pending_in_log(box, most=most)
         if pending is not None:
-            precision = pending.precision if waiting <= most else Precision.AT_LEAST
-            pending = Count(pending.number + min(waiting, most), precision)
+            pending = _both(pending, waiting)
         return replace(counts, pending=pending, delivered=None)
 
 
@@ -237,6 +236,14 @@ class _Rows:
 
     def _one(self, query: str, values: Mapping[str, Any] | None = None) -> Any:
         return self.connection.execute(text(query), values or {}).one()
+
+
+def _both(side: Count, log: Count) -> Count | None:
+    """None: both found nothing, and the log was not looked through to its beginning."""
+    number = side.number + log.number
+    if not number and log.precision is not Precision.EXACT:
+        return None
+    return Count(number, side.precision if log.precision is Precision.EXACT else log.precision)
 
 
 def _counts(counts: Mapping[Status, Count | None], retrying: Count | None) -> Counts:

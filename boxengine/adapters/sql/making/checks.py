@@ -225,7 +225,7 @@ def _check_log(connection: Connection, found: BoxTable, table: Table) -> list[Fi
     foreign = logs.foreign_positions(connection, log)
     elsewhere = (
         f"the log of table {box.table} has positions in the numbers of another server's transactions (a restored dump, a logical "
-        f"copy) for {plural(foreign, 'bucket')}: until a worker brings them over, items that wait are not counted as pending"
+        f"copy) for {plural(foreign, 'bucket')}: until a worker brings them over, all that may not have been delivered is pending"
     )
     arriving = logs.arriving_by(connection, log)
     return [

@@ -1141,72 +1141,88 @@ FROM moved;
 COMMIT;
 
 -- deliver: pending rows of the log
-SELECT count(*)
-FROM
-  (SELECT i.*
+SELECT
+  (SELECT count(*)
    FROM
-     (SELECT p.bucket,
-             p.passed,
-             now.snapshot AS upto,
-             p.place,
-             p.batch
-      FROM public.order_outbox_items_positions AS p,
-
-        (SELECT pg_current_snapshot() AS snapshot) AS now
-      WHERE p.bucket = ANY(%s::int[])) AS held
-   CROSS JOIN LATERAL
      (SELECT i.*
       FROM
-        (SELECT edge.low,
-                CASE
-                    WHEN edge.number > 1 + cardinality(seen.running)
-                         OR (edge.number = 1
-                             AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), held.upto)) THEN 0
-                    ELSE 9223372036854775807
-                END,
-                edge.high,
-                CASE
-                    WHEN edge.number > 1 + cardinality(seen.running) THEN 9223372036854775807
-                    ELSE 0
-                END,
-                edge.number > 1 + cardinality(seen.running)
-         FROM
-           (SELECT ARRAY
-              (SELECT running
-               FROM pg_snapshot_xip(held.upto) AS running
-               WHERE running > pg_snapshot_xmax(held.passed)) AS running,
-                   ARRAY
-              (SELECT ended
-               FROM pg_snapshot_xip(held.passed) AS ended
-               WHERE pg_visible_in_snapshot(ended, held.upto)) AS ended
-            OFFSET 0) AS seen
-         CROSS JOIN LATERAL unnest(pg_snapshot_xmax(held.passed) || seen.running || seen.ended, seen.running || pg_snapshot_xmax(held.upto) || seen.ended) WITH
-         ORDINALITY AS edge(low, high, number)
-         WHERE edge.low < edge.high
-           OR edge.number > 1 + cardinality(seen.running)) AS span(low, after, high,
-                                                                   before, late)
+        (SELECT p.bucket,
+                p.passed,
+                now.snapshot AS upto,
+                p.place,
+                p.batch
+         FROM public.order_outbox_items_positions AS p,
+
+           (SELECT pg_current_snapshot() AS snapshot) AS now
+         WHERE p.bucket = ANY(%s::int[])) AS held
       CROSS JOIN LATERAL
-        (SELECT t.created_at
-         FROM public.order_outbox_items_log AS t
-         WHERE (t.bucket,
-                t.xact,
-                t.id) > (held.bucket,
-                         span.low,
-                         span.after)
-           AND (t.bucket,
-                t.xact,
-                t.id) < (held.bucket,
-                         span.high,
-                         span.before)
-           AND NOT (t.id <= held.place
-                    AND held.batch IS NOT NULL
-                    AND pg_visible_in_snapshot(t.xact, held.batch))
-         ORDER BY t.bucket,
-                  t.xact,
-                  t.id
+        (SELECT i.*
+         FROM
+           (SELECT edge.low,
+                   CASE
+                       WHEN edge.number > 1 + cardinality(seen.running)
+                            OR (edge.number = 1
+                                AND pg_visible_in_snapshot(pg_snapshot_xmax(held.passed), held.upto)) THEN 0
+                       ELSE 9223372036854775807
+                   END,
+                   edge.high,
+                   CASE
+                       WHEN edge.number > 1 + cardinality(seen.running) THEN 9223372036854775807
+                       ELSE 0
+                   END,
+                   edge.number > 1 + cardinality(seen.running)
+            FROM
+              (SELECT ARRAY
+                 (SELECT running
+                  FROM pg_snapshot_xip(held.upto) AS running
+                  WHERE running > pg_snapshot_xmax(held.passed)) AS running,
+                      ARRAY
+                 (SELECT ended
+                  FROM pg_snapshot_xip(held.passed) AS ended
+                  WHERE pg_visible_in_snapshot(ended, held.upto)) AS ended
+               OFFSET 0) AS seen
+            CROSS JOIN LATERAL unnest(pg_snapshot_xmax(held.passed) || seen.running || seen.ended, seen.running || pg_snapshot_xmax(held.upto) || seen.ended) WITH
+            ORDINALITY AS edge(low, high, number)
+            WHERE edge.low < edge.high
+              OR edge.number > 1 + cardinality(seen.running)) AS span(low, after, high,
+                                                                      before, late)
+         CROSS JOIN LATERAL
+           (SELECT t.created_at
+            FROM public.order_outbox_items_log AS t
+            WHERE (t.bucket,
+                   t.xact,
+                   t.id) > (held.bucket,
+                            span.low,
+                            span.after)
+              AND (t.bucket,
+                   t.xact,
+                   t.id) < (held.bucket,
+                            span.high,
+                            span.before)
+              AND NOT (t.id <= held.place
+                       AND held.batch IS NOT NULL
+                       AND pg_visible_in_snapshot(t.xact, held.batch))
+            ORDER BY t.bucket,
+                     t.xact,
+                     t.id
+            LIMIT %s) AS i
          LIMIT %s) AS i
-      LIMIT %s) AS i
-   LIMIT %s) AS waiting;
+      LIMIT %s) AS waiting), EXISTS
+  (SELECT
+   FROM public.order_outbox_items_positions
+   WHERE server <>
+       (SELECT system_identifier
+        FROM pg_control_system())
+     OR pg_snapshot_xmax(coalesce(batch, passed)) > pg_snapshot_xmax(pg_current_snapshot()))
+OR EXISTS
+  (SELECT
+   FROM public.order_outbox_items_positions AS p
+   CROSS JOIN LATERAL
+     (SELECT
+      FROM public.order_outbox_items_log AS t
+      WHERE t.bucket = p.bucket
+        AND t.xact >= pg_snapshot_xmax(pg_current_snapshot())
+      LIMIT 1) AS ahead);
 
 -- create: a row
 INSERT INTO order_outbox_items_log (uuid, event_key, bucket, payload)
