@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from boxengine.app.boxes import Boxes
     from boxengine.app.servers.connected import Servers
     from boxengine.domain.box import Box
+    from boxengine.domain.jobs import JobBox
     from boxengine.engine.jobs.pipeline import JobPipeline
 
 
@@ -117,6 +118,12 @@ def jobs_chosen(boxes: Boxes, name: str | None) -> Mapping[str, JobPipeline]:
     """The job box of this name, or all; none if the name belongs to an outbox or an inbox."""
     jobs = boxes.resolved.jobs
     return jobs if name is None else {name: jobs[name]} if name in jobs else {}
+
+
+def job_boxes(boxes: Boxes, name: str | None) -> tuple[list[JobBox], dict[str, type]]:
+    """The chosen boxes of long jobs, and the users' classes among their models."""
+    pipelines = jobs_chosen(boxes, name).values()
+    return [each.box for each in pipelines], {each.box.name: each.model for each in pipelines if each.model is not None}
 
 
 def connect_to_jobs(boxes: Boxes) -> SqlJobs:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from boxengine.cli.arguments import AsJson, BoxName, OneBox
-from boxengine.cli.context import chosen, globals_of, jobs_chosen, models, output, print_json, say
+from boxengine.cli.context import chosen, globals_of, job_boxes, models, output, print_json, say
 from boxengine.cli.db_convert import convert
+from boxengine.cli.db_making import create, upgrade
 from boxengine.domain.box import Storage
 from boxengine.domain.words import plural
 from boxengine.errors import BadUsage
@@ -16,41 +17,12 @@ from boxengine.errors import BadUsage
 if TYPE_CHECKING:
     from boxengine.adapters.sql.delivering.store import SqlStore
     from boxengine.adapters.sql.making.checks import Finding
-    from boxengine.app.boxes import Boxes
     from boxengine.domain.box import Box
-    from boxengine.domain.jobs import JobBox
 
 cli = typer.Typer(help="Create, check, upgrade or print the tables of all boxes.", no_args_is_help=True)
+cli.command("create")(create)
+cli.command("upgrade")(upgrade)
 cli.command("convert")(convert)
-
-
-@cli.command("create")
-def create(context: typer.Context, box: OneBox = None) -> None:
-    """Create missing tables and indexes. A second run changes nothing."""
-    from boxengine.adapters.sql.connecting.errors import translated  # noqa: PLC0415
-    from boxengine.adapters.sql.jobs import schema as job_schema  # noqa: PLC0415
-    from boxengine.adapters.sql.jobs import upgrade as job_upgrading  # noqa: PLC0415
-    from boxengine.adapters.sql.making import schema, sizes  # noqa: PLC0415
-    from boxengine.adapters.sql.making import upgrade as upgrading  # noqa: PLC0415
-    from boxengine.app.servers.database import PATIENCE, connect_store  # noqa: PLC0415
-
-    boxes = globals_of(context).boxes()
-    wanted = chosen(boxes, box)
-    store = connect_store(boxes.resolved.settings, lock_limit=PATIENCE, patient=True)
-    try:
-        with translated(store.engine), store.engine.connect() as connection:
-            indexes = upgrading.plan_indexes(connection, wanted, models(boxes, wanted))
-            indexes += job_upgrading.plan_indexes(connection, *_jobs(boxes, box))
-        for _ in upgrading.apply(store.engine, indexes, tell=say):
-            pass  # of tables in use: what follows makes indexes under a lock that writers wait for
-        made = schema.create(store.engine, wanted, models(boxes, wanted))
-        made += job_schema.create(store.engine, *_jobs(boxes, box))
-        sizes.record(store.engine, wanted)
-    finally:
-        store.close()
-    tables = [(each.name, each.table) for each in wanted] + [(each.name, each.table) for each in _jobs(boxes, box)[0]]
-    for name, table in tables:
-        output().print(f"{name}: table {table} {'made' if table in made else 'is there'}")
 
 
 @cli.command("check")
@@ -71,11 +43,11 @@ def check(
     store = connect_store(boxes.resolved.settings)
     try:
         findings = checks.check(store.engine, wanted, models(boxes, wanted))
-        findings += job_schema.check(store.engine, *_jobs(boxes, box))
+        findings += job_schema.check(store.engine, *job_boxes(boxes, box))
         broken = {finding.box for finding in findings if finding.severity == "error"}
         for each in wanted:
             if each.name not in broken:
-                findings += checks.unless_locked(each, lambda each=each: _stranded(store, each))  # type: ignore[misc] # bound now
+                findings += checks.unless_refused(each, lambda each=each: _stranded(store, each))  # type: ignore[misc] # bound now
         slowing = SqlCheckup(store, now=SystemClock().now).decay(wanted)
     finally:
         store.close()
@@ -87,7 +59,7 @@ def check(
         for name, severity, message in told:
             output().print(f"{severity}: {name or 'database'}: {message}", markup=False)
         if not told:
-            output().print(f"{plural(len(wanted) + len(_jobs(boxes, box)[0]), 'box')}, all in order")
+            output().print(f"{plural(len(wanted) + len(job_boxes(boxes, box)[0]), 'box')}, all in order")
     if any(finding.severity == "error" for finding in findings):
         raise typer.Exit(1)
 
@@ -117,14 +89,8 @@ def ddl(
     wanted = chosen(boxes, box)
     url = boxes.resolved.settings.database.url
     name = dialect or (make_url(url).get_backend_name() if url else "postgresql")
-    for statement in schema.ddl(name, wanted, models(boxes, wanted)) + job_schema.ddl(name, *_jobs(boxes, box)):
+    for statement in schema.ddl(name, wanted, models(boxes, wanted)) + job_schema.ddl(name, *job_boxes(boxes, box)):
         output().print(f"{statement};", markup=False)
-
-
-def _jobs(boxes: Boxes, name: str | None) -> tuple[list[JobBox], dict[str, type]]:
-    """The chosen boxes of long jobs, and the users' classes among their models."""
-    pipelines = jobs_chosen(boxes, name).values()
-    return [each.box for each in pipelines], {each.box.name: each.model for each in pipelines if each.model is not None}
 
 
 @cli.command("rebucket")
@@ -155,51 +121,6 @@ def rebucket(
         return
     before = "it had none recorded" if old is None else f"it was {old}"
     say(f"{box}: bucket_size {'can become' if dry_run else 'is now'} {new}; {before}")
-
-
-@cli.command("upgrade")
-def upgrade(
-    context: typer.Context,
-    box: OneBox = None,
-    as_sql: Annotated[bool, typer.Option("--sql", help="Print the statements, and change nothing.")] = False,  # noqa: FBT002 - typer's way
-) -> None:
-    """Upgrade tables that an earlier version created to what this version needs, without locking writers out.
-
-    Each step is one statement and stays done. If a run was broken off, the next run goes on where it stopped. On
-    PostgreSQL, indexes are created concurrently, once older transactions have ended. No other step waits more than 5 s for
-    a lock.
-    """
-    from boxengine.adapters.sql.connecting.errors import translated  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.adapters.sql.jobs import upgrade as job_upgrading  # noqa: PLC0415
-    from boxengine.adapters.sql.log.tables import with_sources  # noqa: PLC0415
-    from boxengine.adapters.sql.making import sizes  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.adapters.sql.making import upgrade as upgrading  # noqa: PLC0415 - see Globals.boxes
-    from boxengine.app.servers.database import PATIENCE, connect_store  # noqa: PLC0415
-
-    boxes = globals_of(context).boxes()
-    wanted = chosen(boxes, box)
-    store = connect_store(boxes.resolved.settings, lock_limit=PATIENCE, patient=True)
-    try:
-        with translated(store.engine), store.engine.connect() as connection:
-            steps = upgrading.plan(connection, wanted, models(boxes, wanted))
-            steps += job_upgrading.plan(connection, *_jobs(boxes, box))
-            unrecorded = list(sizes.statements(connection, wanted)) if as_sql else []
-        if as_sql:
-            for step in steps:
-                output().print(f"-- {step.table}: {step.purpose}\n{step.sql};", markup=False)
-            for table, statement in unrecorded:
-                output().print(f"-- {table}: record bucket_size\n{statement};", markup=False)
-            return
-        for number, step in enumerate(upgrading.apply(store.engine, steps, tell=say), 1):
-            output().print(f"{number}/{len(steps)} {step.table}: {step.purpose}", markup=False)
-        recorded = sizes.record(store.engine, wanted)
-    finally:
-        store.close()
-    known = {each.name: each for each in with_sources(wanted)}
-    for name in recorded:
-        say(f"{name}: bucket_size {known[name].bucket_size} recorded")
-    if not steps and not recorded:
-        output().print(f"{plural(len(wanted) + len(_jobs(boxes, box)[0]), 'box')}, nothing to do")
 
 
 @cli.command("reposition")

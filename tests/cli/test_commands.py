@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import typer
-from sqlalchemy import Engine, inspect, text
+from sqlalchemy import Engine, inspect, make_url, text
 
 from boxengine.cli.main import cli
 from boxengine.cli.streaming import Stream
@@ -130,6 +130,68 @@ def test_a_locked_table_is_named_and_keeps_no_command_waiting_without_a_limit(
             connection.execute(text("LOCK TABLE order_outbox_items IN SHARE MODE"))  # as CREATE INDEX does
             project.call("items", "discard", "order_outbox_item", "1", "--yes", expect=1)
             assert "somebody has locked" in project.errors
+
+
+@pytest.mark.parametrize("command", ["create", "upgrade"])
+def test_a_box_that_cannot_be_used_keeps_no_other_from_its_tables_and_each_is_named(
+    tmp_path: Path, postgres_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr("boxengine.app.servers.database.PATIENCE", timedelta(seconds=0.2))
+    other = "  other_outbox_item: {transports: {log: {}}, bucket_size: 3}\n"
+    last = "  last_outbox_item: {transports: {log: {}}}\njob_items: {report_job: {tasks: {}}}"
+    project = Project(tmp_path, database=impatient(postgres_url), redis=redis_url, more=other + last)
+    project.call("db", "create")
+    project.execute(
+        "COMMENT ON TABLE other_outbox_items IS 'boxengine bucket_size=4'",
+        "DROP TABLE last_outbox_items, report_jobs",
+    )
+    with project.engine() as engine, locked(engine, "order_outbox_items"):
+        printed = project.call("db", command, expect=1)
+    first, second = project.errors.splitlines()
+    assert first.startswith("boxengine: box order_outbox_item: table order_outbox_items does not answer: ")
+    assert second.startswith(
+        "boxengine: box other_outbox_item: bucket_size is 3, but table 'other_outbox_items' was filled"
+    )
+    assert "nothing to do" not in printed
+    assert "order_outbox_item: table" not in printed
+    with project.engine() as engine:
+        assert {"last_outbox_items", "report_jobs"} <= set(inspect(engine).get_table_names())
+    project.call("db", command, "last_outbox_item")
+    project.call("db", command, "other_outbox_item", expect=1)
+    assert project.errors.splitlines() == [second]
+
+
+def test_db_check_names_a_table_that_the_account_may_not_read_and_goes_on_with_the_others(
+    tmp_path: Path, postgres_url: str, redis_url: str
+) -> None:
+    other = "  other_outbox_item: {transports: {log: {}}}"
+    owner = Project(tmp_path, database=postgres_url, redis=redis_url, more=other)
+    owner.call("db", "create")
+    owner.execute(
+        "INSERT INTO other_outbox_items (uuid, event_key, bucket, payload) VALUES (gen_random_uuid(), 1, 99, '')"
+    )
+    owner.execute("CREATE ROLE auditor LOGIN", "GRANT SELECT ON other_outbox_items TO auditor")
+    try:
+        url = make_url(postgres_url).set(username="auditor").render_as_string(hide_password=False)
+        account = Project(tmp_path, database=url, redis=redis_url, more=other)
+        told = account.call("db", "check", expect=1)
+    finally:
+        owner.execute("DROP OWNED BY auditor", "DROP ROLE auditor")
+    assert "error: order_outbox_item: the database: permission denied for table order_outbox_items" in told
+    assert "error: other_outbox_item: " in told
+    assert "1 pending row in buckets outside" in told
+
+
+def test_db_upgrade_prints_what_it_can_where_one_box_cannot_be_used(
+    tmp_path: Path, postgres_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("boxengine.app.servers.database.PATIENCE", timedelta(seconds=0.2))
+    other = "  other_outbox_item: {transports: {log: {}}}"
+    project = Project(tmp_path, database=impatient(postgres_url), redis=redis_url, more=other)
+    project.call("db", "create", "order_outbox_item")
+    with project.engine() as engine, locked(engine, "order_outbox_items"):
+        assert "CREATE TABLE other_outbox_items" in project.call("db", "upgrade", "--sql", expect=1)
+    assert "table order_outbox_items does not answer: " in project.errors
 
 
 def test_a_locked_table_is_named_on_mariadb_too(

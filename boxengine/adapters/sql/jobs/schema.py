@@ -18,7 +18,7 @@ from boxengine.adapters.sql.making.checks import (
     UNFINISHED,
     Finding,
     check_engines,
-    unless_locked,
+    unless_refused,
 )
 from boxengine.adapters.sql.making.planning import is_set, one_at_a_time
 from boxengine.adapters.sql.shape.tables import for_driver, quoted, unescaped, unfinished_indexes
@@ -89,7 +89,7 @@ def ddl(dialect_name: str, boxes: Sequence[JobBox], models: Models) -> list[str]
 
 def check(engine: Engine, boxes: Sequence[JobBox], models: Models) -> list[Finding]:
     """Compares the database with what the boxes need."""
-    return [finding for box in boxes for finding in unless_locked(box, partial(_check, engine, box, models))]
+    return [finding for box in boxes for finding in unless_refused(box, partial(_check, engine, box, models))]
 
 
 def _check(engine: Engine, box: JobBox, models: Models) -> list[Finding]:

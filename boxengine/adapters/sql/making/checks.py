@@ -20,7 +20,7 @@ from boxengine.adapters.sql.shape.tables import BoxTable, counters_of, reflect, 
 from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.domain.jobs import JobBox
 from boxengine.domain.words import plural
-from boxengine.errors import SchemaMismatch, StoreConflict
+from boxengine.errors import NotPermitted, SchemaMismatch, StoreConflict
 
 MADE_BY_CREATE = "boxengine db create makes it."
 ADDED_BY_UPGRADE = "boxengine db upgrade adds it."
@@ -30,6 +30,7 @@ UNFINISHED = (
     "keep values unique"
 )
 _NO_DELIVERY = "Until then, workers deliver nothing of this box."
+_GRANTED = "boxengine doctor shows the GRANT."
 _IDENTIFY = "As its owner: ALTER TABLE {} REPLICA IDENTITY FULL."
 _MOMENTS = ("available_at", "created_at", "processed_at", "updated_at")
 _ONE_KEPT = "A worker that starts keeps the right one, as does boxengine db reposition."
@@ -66,15 +67,18 @@ class Finding:
 
 def check(engine: Engine, boxes: Sequence[Box], models: Sequence[type] = ()) -> list[Finding]:
     """Compares the database with what the boxes need."""
-    return [finding for box in boxes for finding in unless_locked(box, partial(_check, engine, box, models))]
+    return [finding for box in boxes for finding in unless_refused(box, partial(_check, engine, box, models))]
 
 
-def unless_locked(box: Box | JobBox, look: Callable[[], list[Finding]]) -> list[Finding]:
-    """What the look finds; or that somebody has locked the table, which must not hide what is found of others."""
+def unless_refused(box: Box | JobBox, look: Callable[[], list[Finding]]) -> list[Finding]:
+    """What the look finds; or that somebody has locked the table, or that this account may not read it, which must not hide what
+    is found of others."""
     try:
         return look()
     except StoreConflict as error:
         return [Finding(box.name, "error", no_answer(box.table, error), LOCKED)]
+    except NotPermitted as error:
+        return [Finding(box.name, "error", str(error), _GRANTED)]
 
 
 def _check(engine: Engine, box: Box, models: Sequence[type]) -> list[Finding]:
