@@ -189,4 +189,4 @@ def _json_bytes(value: Any) -> bytes:
     except UnicodeError:
         raise
     except (TypeError, ValueError) as error:
-        raise ValueError(json_refusal(value, error)) from error
+        raise ValueError(json_refusal(value, error)) from None

@@ -238,7 +238,7 @@ class _MemoryRows:
         try:
             return json.loads(json.dumps(options, allow_nan=False))
         except (TypeError, ValueError) as error:
-            raise not_json(self._box.source.name, position, json_refusal(options, error)) from error
+            raise not_json(self._box.source.name, position, json_refusal(options, error)) from None
 
     def _undo(self, ids: Sequence[ItemId], formerly: Mapping[str, int]) -> None:
         """Removes rows and takes their numbers back. It may be called again when the enclosing transaction ends."""

@@ -88,7 +88,7 @@ class JobChecks:
         try:
             json_text(args)
         except ValueError as error:
-            raise self._refused(f"args: expected what JSON can hold: {error}") from error
+            raise self._refused(f"args: expected what JSON can hold: {error}") from None
         return {} if args is None else args
 
     def _times(self, given: Mapping[str, Any]) -> tuple[timedelta | None, datetime | None]:

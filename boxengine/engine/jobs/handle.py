@@ -168,4 +168,5 @@ def demand_json(value: Any, what: str) -> str:
     try:
         return json_text(value)
     except ValueError as error:
-        raise InvalidItem(f"{what}: expected what JSON can hold: {error}") from error
+        # People read an error with its causes, and would read the same twice.
+        raise InvalidItem(f"{what}: expected what JSON can hold: {error}") from None

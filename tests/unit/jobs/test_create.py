@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from boxengine.domain.jobs import AfterFailure
+from boxengine.engine.attempt import reason_of
 from boxengine.engine.jobs.create import JobCreator
 from boxengine.errors import InvalidItem
 from boxengine.ports.jobs import NewJob
@@ -115,6 +116,12 @@ def test_what_cannot_be_a_job_is_refused(attributes: dict[str, Any], message: st
     with pytest.raises(InvalidItem, match="box report_job: ") as refused:
         create(**attributes)
     assert message in str(refused.value)
+
+
+def test_arguments_that_json_cannot_hold_are_told_of_once_where_a_handler_creates_the_job() -> None:
+    with pytest.raises(InvalidItem) as refused:
+        create(args={"on": date(2026, 1, 1)})
+    assert reason_of(refused.value).count("is of type date") == 1
 
 
 def test_of_a_batch_with_a_mistake_nothing_is_inserted() -> None:

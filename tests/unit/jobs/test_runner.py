@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from boxengine import Failure
+from boxengine import Failure, Payload
 from boxengine.adapters.memory.jobs import MemoryJobs
 from boxengine.domain.jobs import Beat, JobBox, JobState, Succeeded
 from boxengine.engine.jobs.batch_handler import BatchHandler
@@ -79,6 +80,14 @@ def test_what_json_cannot_hold_is_named_with_its_type_and_what_to_give_instead(t
     crew.work()
     assert crew.ends() == ["requeued"]
     assert "JSON can hold: ['at'] is of type datetime; give value.isoformat()" in str(crew.row().error)
+    assert str(crew.row().error).count("is of type datetime") == 1
+
+
+def test_a_payload_that_json_cannot_hold_is_told_of_once() -> None:
+    crew = Crew(lambda _job: Payload.json().encode({"price": Decimal("1.5")}))
+    crew.create()
+    crew.work()
+    assert str(crew.row().error).count(" of type Decimal") == 1
 
 
 @pytest.mark.parametrize("failure", [Failure("no good"), ValueError("no good")])
