@@ -26,7 +26,7 @@ from boxengine.cli.context import (
 from boxengine.cli.job_status import JobLook
 from boxengine.cli.status_view import COUNTED, view
 from boxengine.domain.item import rfc3339
-from boxengine.errors import QueueUnavailable, StoreUnavailable
+from boxengine.errors import StoreUnavailable
 from boxengine.ports import Count, OpenCircuit, WorkerInfo, Workers
 
 if TYPE_CHECKING:
@@ -70,7 +70,6 @@ def status(
         else None,
         None if store is None else JobLook(store, of_jobs, auto_disabled=auto_disabled, exact=exact),
         None if store is None else _workers_of_jobs(boxes, store),
-        takes_writes=servers.queue.ping,
     )
     try:
         if not watch:
@@ -130,17 +129,13 @@ class _Look:
         lookout: Lookout | None,
         jobs: JobLook | None,
         of_jobs: Workers | None,
-        *,
-        takes_writes: Callable[[], None],
     ) -> None:
         """Args:
         of_jobs: the workers that run long jobs; None: there are no such boxes.
-        takes_writes: raises ``QueueUnavailable`` where Redis answers questions, and takes no jobs.
         """
         self._lookout = lookout
         self._jobs = jobs
         self._of_jobs = of_jobs
-        self._takes_writes = takes_writes
         self.problems: list[str] = []
         """The problems of the last look; ``hints`` are of the last look, too."""
         self.hints: list[str] = []
@@ -153,8 +148,6 @@ class _Look:
             look = self._lookout.look()
             self.problems, self.hints = list(look.unanswered), list(look.hints)
             rows += [_row(each, look.taken_at) for each in look.boxes]
-            if look.workers is not None:  # it answers; workers that cannot write to it soon look as if none ran
-                self._ask_redis()
         if self._jobs is not None:
             of_jobs = self._jobs.rows(self.problems)
             workers = self._living() if of_jobs else []
@@ -163,12 +156,6 @@ class _Look:
                 {**row, "workers": None if row["ready"] is None else _those_of(row["box"], workers)} for row in of_jobs
             ]
         return rows
-
-    def _ask_redis(self) -> None:
-        try:
-            self._takes_writes()
-        except QueueUnavailable as error:
-            self.problems.append(f"{error}; nothing is delivered until it takes them: boxengine doctor says more")
 
     def _living(self) -> list[WorkerInfo] | None:
         """The known workers that run long jobs; None: the database does not answer."""

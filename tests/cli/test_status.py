@@ -306,7 +306,7 @@ def test_watch_shows_what_is_wrong_on_a_screen_that_is_too_low_for_all_boxes(mon
         seen.append(screen.getvalue())
         return True
 
-    status._watch(Out(None, None, None, takes_writes=lambda: None), wait, 0, as_json=False)
+    status._watch(Out(None, None, None), wait, 0, as_json=False)
     assert re.search(r"as of \d\d:\d\d:\d\d", seen[0]), (
         "nobody takes an old view for a new one while a server is silent"
     )

@@ -7,11 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from boxengine.app.overview.facts import Facts, Problem, Severity, Stuck
-from boxengine.app.overview.problems import alarm, problems
+from boxengine.app.overview.problems import problems, refusal
 from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Status
 from boxengine.ports import Count, Counts, Engagement, ItemRow, Precision, WorkerInfo
-from boxengine.ports.people.checkup import Remark
 from boxengine.ports.people.history import Happened
 from tests.conformance.coordination import make_box
 
@@ -77,8 +76,9 @@ def test_a_thread_that_does_not_come_back_is_named() -> None:
 
 
 def test_a_redis_that_takes_no_writes_has_stopped_everything() -> None:
-    found = alarm(Remark(area="redis", text="Redis is full.", advice="Raise maxmemory.", alarming=True))
+    found = refusal("Redis: cannot be used: the server takes no writes: it is full")
     assert (found.kind, found.severity) == ("redis", Severity.STOPPED)
+    assert found.sentence == "Redis takes no jobs, so nothing is delivered: the server takes no writes: it is full."
 
 
 def quiet(pending: Count, *stuck: Stuck, order: StrictOrder = StrictOrder.KEY, **facts: Any) -> list[Problem]:

@@ -38,7 +38,9 @@ class Servers:
         self.workers = SimpleNamespace(living=self._of("redis", []))
         self.pauses = SimpleNamespace(polling_enabled=self._of("redis", {}))
         self.history = SimpleNamespace(lately=self._of("redis", {}))
-        self.queue = SimpleNamespace(state=self._of("redis", QueueState(length=0, oldest_pushed_at=None)))
+        self.queue = SimpleNamespace(
+            state=self._of("redis", QueueState(length=0, oldest_pushed_at=None)), ping=self._of("redis", None)
+        )
 
     def _of(self, server: str, answer: object) -> Callable[..., Any]:
         def ask(*_: object, **__: object) -> Any:

@@ -50,7 +50,6 @@ def _role(info: dict[str, Any]) -> Iterator[Remark]:
             area=AREA,
             text="Redis is a replica and takes no writes, so nothing is delivered.",
             advice="Let redis.url lead to the primary.",
-            alarming=True,
         )
 
 
@@ -71,7 +70,6 @@ def _memory(info: dict[str, Any]) -> Remark:
             area=AREA,
             text=f"Redis is full and takes no jobs, so nothing is delivered: it has used {used / limit:.0%} of its memory.",
             advice="Raise maxmemory, or find out what fills it.",
-            alarming=True,
         )
     if limit and used > _FULL * limit:
         return Remark(

@@ -14,6 +14,7 @@ from boxengine.app.overview.problems import (
     alarm,
     nobody_works,
     problems,
+    refusal,
     told_of_retention,
     trouble_of,
 )
@@ -124,6 +125,9 @@ class Lookout:
         views = tuple(self._view(box, asked, workers, pauses, lately.get(box.name)) for box in self._boxes)
         jobs, outages = self._sparing.ask((_JOBS, "counts"), self._jobs)
         unknown = workers is None or (of_jobs is None and not self._boxes)
+        if self._boxes and workers is not None:
+            # At every look: workers that cannot write to it soon look as if none ran.
+            asked.writes(sources.queue.ping)
         counted_at = self._of_another_time(self._sparing.age((_JOBS, "counts")))
         jobs = tuple(
             replace(with_workers(view, _working_on(view.box, of_jobs)), counted_at=counted_at) for view in jobs
@@ -134,8 +138,9 @@ class Lookout:
             boxes=views,
             workers=None if unknown else _each_once(workers or (), of_jobs or ()),
             outages=tuple(asked.outages),
+            refusals=tuple(asked.refusals),
             hints=tuple(_hints(views)),
-            problems=_all_problems(views, jobs, asked.outages, self._sparing.ask((_SERVERS, "alarms"), self._alarms)),
+            problems=_all_problems(views, jobs, asked, self._sparing.ask((_SERVERS, "alarms"), self._alarms)),
             jobs=jobs,
         )
 
@@ -231,10 +236,20 @@ class _Asked:
     def __init__(self, clock: Clock) -> None:
         self.database, self._redis = WaitOnce(clock), WaitOnce(clock)
         self.outages: list[str] = []
+        self.refusals: list[str] = []
+        """Of servers that answer, and take no writes."""
         self.broken: dict[str, str] = {}
         """What is wrong with the table, by box."""
         self.unread: dict[str, str] = {}
         """Why the table did not answer although the database does, by box."""
+
+    def writes(self, ping: Callable[[], None]) -> None:
+        """Redis has answered: what it lacks now is that it takes writes."""
+        try:
+            self._redis.ask(ping)
+        except Unavailable as error:
+            if str(error) not in self.outages:
+                self.refusals.append(str(error))
 
     def redis(self, ask: Callable[[], T]) -> T | None:
         return self.part(lambda: self._redis.ask(ask))
@@ -286,10 +301,10 @@ def _hints(views: Sequence[BoxView]) -> Iterator[str]:
 
 
 def _all_problems(
-    views: Sequence[BoxView], jobs: Sequence[JobBoxView], outages: Sequence[str], alarms: Sequence[Remark]
+    views: Sequence[BoxView], jobs: Sequence[JobBoxView], asked: _Asked, alarms: Sequence[Remark]
 ) -> tuple[Problem, ...]:
     """The problems of all boxes; if several boxes all lack a worker, that is one problem."""
-    found = [*map(trouble_of, outages), *map(alarm, alarms)]
+    found = [*map(trouble_of, asked.outages), *map(refusal, asked.refusals), *map(alarm, alarms)]
     idle = [problem for view in views for problem in view.problems if problem.kind == NO_WORKER]
     together = len(idle) == len(views) > 1
     if together:

@@ -83,10 +83,18 @@ def unread_table(box: str, reason: str) -> Problem:
     )
 
 
+def refusal(reason: str) -> Problem:
+    """The problem of a Redis that answers, and takes no writes."""
+    return Problem(
+        kind="redis",
+        severity=Severity.STOPPED,
+        sentence=f"Redis takes no jobs, so nothing is delivered: {_told(reason).removeprefix('cannot be used: ')}.",
+        advice="If it is full, raise maxmemory; if it is a replica, let redis.url lead to the primary. See boxengine doctor.",
+    )
+
+
 def alarm(remark: Remark) -> Problem:
-    """The problem that a check of the servers has found."""
-    if remark.area == "redis":
-        return Problem(kind="redis", severity=Severity.STOPPED, sentence=remark.text, advice=remark.advice or "")
+    """The problem that a check of the database has found."""
     return Problem(
         kind="vacuum", severity=Severity.SLOW, box=remark.box, sentence=remark.text, advice=f"{remark.advice or ''}."
     )

@@ -60,6 +60,8 @@ class Overview:
     workers: tuple[WorkerInfo, ...] | None
     outages: tuple[str, ...]
     """Servers that do not answer."""
+    refusals: tuple[str, ...]
+    """Servers that answer, and take no writes."""
     hints: tuple[str, ...]
     """What to change so that a look can show more, and messages about stranded rows."""
     problems: tuple[Problem, ...]
@@ -69,9 +71,14 @@ class Overview:
 
     @property
     def unanswered(self) -> tuple[str, ...]:
-        """Why something in this look is unknown: servers that do not answer, and boxes whose tables are unusable or slow."""
+        """Why something in this look is unknown, or nothing is delivered: servers that do not answer or take no writes, and boxes
+        whose tables are unusable or slow."""
         return (
             *self.outages,
+            *(
+                f"{each}; nothing is delivered until it takes them: boxengine doctor says more"
+                for each in self.refusals
+            ),
             *(_told_of_table(view.box, view.broken) for view in self.boxes if view.broken is not None),
             *(_told_of_table(view.box, view.unread) for view in self.boxes if view.unread is not None),
         )

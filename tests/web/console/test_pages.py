@@ -18,6 +18,7 @@ from boxengine.adapters.redis.history import RedisHistory
 from boxengine.adapters.sql.log.moving import Mover
 from boxengine.app.overview import looking, sparing
 from boxengine.domain.box import Box
+from boxengine.embedded import EmbeddedValkey
 from boxengine.errors import QueueUnavailable, StoreConflict, StoreTooSlow, StoreUnavailable
 from boxengine.ports import Counts, Engagement, WorkerInfo
 from boxengine.ports.people.attempts import Attempt
@@ -35,6 +36,22 @@ def test_every_page_answers_where_there_is_nothing_yet(each_console: Console) ->
     browser = each_console.browser()
     for path in ("/", ORDERS, f"{ORDERS}/items", "/boxes/combined-outbox-item", "/workers", "/trail"):
         assert browser.get(path).status == 200, path
+
+
+def test_a_redis_that_takes_no_writes_is_named_by_the_next_look_however_sparing_it_is(
+    make_console: Callable[..., Console], postgres_url: str, own_redis: EmbeddedValkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sparing, "SHARE", 1e-9)  # what is asked sparingly is asked once a minute
+    console = make_console(postgres_url, CONFIGURATION.replace("{redis}", own_redis.url()))
+    live = console.app.state.site.live
+    assert not [each for each in live.now().problems if each.kind == "redis"]
+    with connect(own_redis.url()) as client:
+        client.config_set("maxmemory", "1")
+        (told,) = [each for each in live.now(fresh=True).problems if each.kind == "redis"]
+        assert told.sentence.startswith("Redis takes no jobs, so nothing is delivered: the server takes no writes: ")
+        assert "Redis takes no jobs, so nothing is delivered" in console.browser().get("/").text
+        client.config_set("maxmemory", "0")
+    assert not [each for each in live.now(fresh=True).problems if each.kind == "redis"]
 
 
 def test_the_overview_says_first_what_is_wrong(each_console: Console) -> None:
