@@ -44,7 +44,7 @@ def _after_migrate(**signal: Any) -> None:
 
 def _after_a_test_changed(*, setting: str, **_signal: Any) -> None:
     """What ``override_settings`` changes applies to the next item."""
-    if setting in ("BOXENGINE", "BOXENGINE_DATABASE", "DATABASES"):
+    if setting in ("BOXENGINE", "BOXENGINE_DATABASE", "DATABASES", "DATABASE_ROUTERS"):
         from boxengine.integrations.django import configuration, rows  # noqa: PLC0415
 
         configuration.forget()

@@ -73,6 +73,37 @@ def test_a_box_stands_only_in_the_databases_that_the_routers_allow(fresh: Django
     assert "elsewhere elsewhere: [] ['payment_inbox_item']" in shown
 
 
+def test_a_test_may_override_the_routers(fresh: DjangoProject) -> None:
+    fresh.write(
+        "routers.py",
+        """
+    class OrdersElsewhere:
+        def db_for_write(self, model, **hints):
+            return "elsewhere" if model.__name__ == "OrderOutboxItem" else None
+
+        def allow_migrate(self, alias, app_label, model_name=None, **hints):
+            return (alias == "elsewhere") == (model_name == "orderoutboxitem")
+    """,
+    )
+    with (fresh.folder / "settings.py").open("a") as file:
+        file.write('DATABASE_ROUTERS = ["routers.OrdersElsewhere"]\nDATABASES["elsewhere"] = DATABASES["default"]\n')
+    shown = fresh.python(
+        """
+    from django.test import override_settings
+    from boxengine.integrations.django.configuration import boxes
+
+    def known(alias):
+        return "order_outbox_item" in boxes(alias).resolved.pipelines
+
+    print(known("default"), known("elsewhere"))
+    with override_settings(DATABASE_ROUTERS=[]):
+        print(known("default"), known("elsewhere"))
+    print(known("default"), known("elsewhere"))
+    """
+    )
+    assert shown.splitlines() == ["False True", "True True", "False True"]
+
+
 def test_items_that_go_to_another_database_than_the_workers_are_found_by_djangos_checks(fresh: DjangoProject) -> None:
     """The worker would find the table that migrate has made in its own database, and never an item."""
     fresh.write("routers.py", "class Primary:\n    def db_for_write(self, model, **hints):\n        return 'primary'\n")
