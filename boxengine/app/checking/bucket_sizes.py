@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from boxengine.adapters.sql.delivering.store import SqlStore
-from boxengine.errors import ConfigurationError, Problem, SchemaMismatch, StoreConflict, StoreUnavailable
+from boxengine.errors import ConfigurationError, Problem, SchemaMismatch, StoreConflict, StoreTooSlow, StoreUnavailable
 from boxengine.settings import Resolved
 from boxengine.settings.origin import dotted
 from boxengine.settings.rules import boxes_with_paths
@@ -21,11 +21,17 @@ def refuse_other_sizes(resolved: Resolved, names: Collection[str], store: SqlSto
     """
     problems = []
     wanted = {reader for name in names for reader in resolved.readers(name)}
-    for path, name, _ in boxes_with_paths(resolved.settings):
-        if names and name not in wanted:
-            continue
+    chosen = {name: path for path, name, _ in boxes_with_paths(resolved.settings) if not names or name in wanted}
+    boxes = [resolved.pipelines[name].box for name in chosen]
+    try:
+        store.look_up(boxes)
+    except (StoreConflict, StoreTooSlow):
+        pass  # one of the tables is locked: the others answer by themselves
+    except StoreUnavailable:
+        return
+    for path, box in zip(chosen.values(), boxes, strict=True):
         try:
-            table = store.table(resolved.pipelines[name].box)
+            table = store.table(box)
         except (SchemaMismatch, StoreConflict):  # or the table is locked
             continue  # the loops report it
         except StoreUnavailable:

@@ -64,6 +64,10 @@ class Asking:
         """
         return self._known.of(box)
 
+    def look_up(self, boxes: Sequence[Box]) -> None:
+        """Looks many tables up at once, so that ``table`` need not ask for each. It does so for those that cannot serve."""
+        self._known.learn(boxes)
+
     def look_again(self) -> list[str]:
         return self._known.look_again()
 

@@ -14,7 +14,7 @@ from boxengine.adapters.sql.dialects.base import BoxStatements
 from boxengine.adapters.sql.dialects.payloads import light
 from boxengine.adapters.sql.log.tables import LogTable, names_in, reflect_log
 from boxengine.adapters.sql.shape.changes import Shape, shapes
-from boxengine.adapters.sql.shape.tables import BoxTable, reflect
+from boxengine.adapters.sql.shape.tables import BoxTable, reflect, reflect_all
 from boxengine.domain.box import Box, Storage
 
 
@@ -60,6 +60,15 @@ class KnownTables:
                     self._shapes.update(shapes(connection, unknown))
                 known = self._tables.setdefault(box.name, found)
         return known
+
+    def learn(self, boxes: Sequence[Box]) -> None:
+        """Looks many tables up at once, as far as they can serve; ``of`` says what is wrong with another."""
+        with self._lock, translated(self._looks), self._looks.connect() as connection:
+            found = reflect_all(connection, [box for box in boxes if box.name not in self._tables])
+            unknown = set[str]().union(*map(_watched, found.values())) - self._shapes.keys()
+            if unknown:
+                self._shapes.update(shapes(connection, unknown))  # see ``of``
+            self._tables.update(found)
 
     def known(self, box: Box) -> BoxTable | None:
         """The same, if it has been looked up."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from sqlalchemy import BINARY, BigInteger, Connection, Integer, LargeBinary, Num
 from sqlalchemy.engine.interfaces import Dialect, ReflectedColumn, ReflectedIndex
 from sqlalchemy.exc import NoSuchTableError
 
+from boxengine.adapters.sql.shape import catalog
 from boxengine.adapters.sql.shape.texts import EVERY_TEXT, TextColumn, text_column
 from boxengine.domain.box import Box, BoxType, Storage, StrictOrder
 from boxengine.errors import SchemaMismatch
@@ -165,29 +167,66 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
         SchemaMismatch: there is no such table, it lacks a column that every box needs, or its ids are no numbers.
     """
     schema, _, name = box.table.rpartition(".")
-    found = _columns(connection, box)
+    columns = _columns(connection, box)
+    if connection.dialect.name == "postgresql":
+        (place,) = catalog.places(connection, [quoted(connection.dialect, schema, name)]).values()
+    else:
+        own = schema or str(connection.dialect.default_schema_name or "")
+        place = catalog.Place(own, comment_of(connection, own, name), ())
+    return _table(connection, box, columns, inspect(connection).get_indexes(name, schema=schema or None), place)
+
+
+def reflect_all(connection: Connection, boxes: Sequence[Box]) -> dict[str, BoxTable]:
+    """The same of many boxes, by name, in a few statements. Boxes whose table cannot serve are left out: ``reflect`` says why.
+
+    None on other databases than PostgreSQL, which answer about one table at a time.
+    """
+    if connection.dialect.name != "postgresql":
+        return {}
+    keys = {box.name: catalog.key_of(box) for box in boxes}
+    columns, indexes = catalog.columns_and_indexes(connection, keys.values())
+    names = {box.name: quoted(connection.dialect, keys[box.name][0] or "", keys[box.name][1]) for box in boxes}
+    places = catalog.places(connection, list(names.values()))
+    found = {}
+    for box in boxes:
+        key, place = keys[box.name], places.get(names[box.name])
+        if place is not None and key in columns:
+            with suppress(SchemaMismatch):
+                found[box.name] = _table(connection, box, columns[key], indexes.get(key, []), place)
+    return found
+
+
+def _table(
+    connection: Connection,
+    box: Box,
+    found: Sequence[ReflectedColumn],
+    indexes: Sequence[ReflectedIndex],
+    place: catalog.Place,
+) -> BoxTable:
+    """Raises:
+    SchemaMismatch: see ``reflect``.
+    """
+    schema, _, name = box.table.rpartition(".")
     types = {column["name"]: column["type"] for column in found}
     payload = _payload(box, types)
     if not isinstance(types["id"], Integer | Numeric):
         raise SchemaMismatch(
             f"box {box.name}: table {box.table!r} has an id of type {types['id']}; expected a whole number"
         )
-    place = schema or _schema_of(connection, name)
-    indexes = finished_indexes(connection, schema, name)
+    indexes = [index for index in indexes if index["name"] not in place.unfinished]
     unique = frozenset(tuple(index["column_names"]) for index in indexes if index["unique"])
     ambiguous = "dedup_key" in types and ("dedup_key",) not in unique
-    comment = comment_of(connection, place, name)
     return BoxTable(
         box=box,
-        name=quoted(connection.dialect, place, name),
+        name=quoted(connection.dialect, place.schema, name),
         columns=frozenset(types).difference(["dedup_key"] if ambiguous else ()),
         payload=payload,
         zoned=frozenset(name for name, kind in types.items() if getattr(kind, "timezone", False)),
         numeric_keys=isinstance(types["event_key"], Integer),
         bare_uuids=getattr(types["uuid"], "length", None) == _BARE
         and not isinstance(types["uuid"], LargeBinary | BINARY),
-        schema=place,
-        location=f"{place}.{name}",
+        schema=place.schema,
+        location=f"{place.schema}.{name}",
         status_index=_name_of(connection, indexes, ["status", "bucket"], ["status", "bucket", "id"]),
         pending_first=_pending_first(connection, indexes),
         ambiguous_dedup=ambiguous,
@@ -200,11 +239,11 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
         unique=unique,
         nullable=frozenset(column["name"] for column in found if column["nullable"] and column["name"] in _NEEDED),
         most_errors=_highest(types["errors_count"]),
-        log=text_column(connection, place, name, "error_log", types["error_log"])
+        log=text_column(connection, place.schema, name, "error_log", types["error_log"])
         if "error_log" in types
         else EVERY_TEXT,
-        recorded_size=size_in(comment),
-        recorded_storage=_storage_in(comment),
+        recorded_size=size_in(place.comment),
+        recorded_storage=_storage_in(place.comment),
     )
 
 
@@ -274,16 +313,6 @@ def _pending_first(connection: Connection, indexes: Sequence[Any]) -> str:
         return ""  # MySQL finds an index that begins with the status by itself
     own = any(index["column_names"][:2] == ["bucket", "id"] for index in indexes)
     return PENDING_BY_BUCKET if own else "ORDER BY status, id"
-
-
-def _schema_of(connection: Connection, name: str) -> str:
-    """The schema in which the session's settings, those of the configured URL, find a table named without a schema."""
-    if connection.dialect.name != "postgresql":
-        return str(connection.dialect.default_schema_name or "")
-    query = text(
-        "SELECT n.nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(:name)"
-    )
-    return str(connection.execute(query, {"name": quoted(connection.dialect, name)}).scalar() or "")
 
 
 def _highest(column: Any) -> int:

@@ -72,6 +72,8 @@ class TextColumn:
 
 
 EVERY_TEXT = TextColumn()
+_CHARSET = "boxengine: server_encoding"
+"""Where a connection to PostgreSQL keeps it, for the next table."""
 
 
 def _codec_of(charset: str) -> str:
@@ -89,7 +91,9 @@ def text_column(
 ) -> TextColumn:
     """Looks up what the column can store."""
     if connection.dialect.name == "postgresql":
-        charset = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
+        charset = connection.info.get(_CHARSET)
+        if charset is None:
+            charset = connection.info[_CHARSET] = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
         return TextColumn(charset, getattr(type_, "length", None) if isinstance(type_, String) else None, nul=False)
     if connection.dialect.name not in ("mysql", "mariadb"):
         return EVERY_TEXT
