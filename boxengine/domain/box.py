@@ -166,11 +166,18 @@ class Box:
     """The model's ``extra_options``, called with the item: returns a mapping; the item's own options take precedence over it."""
     extra_log_details: Callable[..., object] | None = None
     """The model's ``extra_log_details``, called with the item: returns a mapping for log lines about it."""
+    twin: bool = False
+    """Whether the name of another box differs from this one in nothing but ``/`` and ``_``."""
 
     @property
     def label(self) -> str:
-        """The name in metrics and URLs: a namespace is set off with a dash."""
+        """The name in metrics: a namespace is set off with a dash."""
         return self.name.replace("/", "-")
+
+    @property
+    def url_name(self) -> str:
+        """``combined/outbox_item`` is ``combined-outbox-item``; of twins each keeps its underscores."""
+        return self.label if self.twin else self.label.replace("_", "-")
 
     @property
     def source(self) -> Box:

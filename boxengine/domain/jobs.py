@@ -117,11 +117,18 @@ class JobBox:
     retention: timedelta = timedelta(weeks=1)
     """How long finished jobs stay."""
     deletion_batch_size: int = 1000
+    twin: bool = False
+    """Whether the name of another box differs from this one in nothing but ``/`` and ``_``."""
 
     @property
     def label(self) -> str:
-        """The name in metrics and URLs: a namespace is set off with a dash."""
+        """The name in metrics: a namespace is set off with a dash."""
         return self.name.replace("/", "-")
+
+    @property
+    def url_name(self) -> str:
+        """``combined/outbox_item`` is ``combined-outbox-item``; of twins each keeps its underscores."""
+        return self.label if self.twin else self.label.replace("_", "-")
 
     def pause_after(self, attempt: int) -> timedelta:
         """How long to wait after this attempt, which failed."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 
 from boxengine.errors import InvalidItem
 
@@ -11,6 +13,18 @@ BOX_NAME = re.compile(r"[a-z][a-z0-9_]*(/[a-z][a-z0-9_]*)*")
 
 _WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _ENDS_LIKE_BUS = ("s", "x", "z", "ch", "sh")
+
+
+def twins(names: Iterable[str]) -> frozenset[str]:
+    """The names that differ from another one in nothing but ``/`` and ``_``: URLs have ``-`` for both, and would be the same.
+
+    Example::
+
+        twins(["shop/order_item", "shop_order_item", "invoice_item"])  # both of the shop's
+    """
+    names = frozenset(names)
+    often = Counter(name.replace("/", "_") for name in names)
+    return frozenset(name for name in names if often[name.replace("/", "_")] > 1)
 
 
 def underscore(class_name: str) -> str:

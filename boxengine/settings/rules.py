@@ -64,6 +64,12 @@ def boxes_with_paths(settings: Settings) -> Iterator[tuple[Path, str, BoxSetting
             yield (*path, "subscriptions", own), reader, read
 
 
+def names(settings: Settings) -> frozenset[str]:
+    """Of all boxes of the file, and of what they read."""
+    items = (name for _, name, _ in (*declared(settings), *boxes_with_paths(settings)))
+    return frozenset((*items, *settings.job_items))
+
+
 def declared(settings: Settings) -> Iterator[tuple[Path, str, BoxSettings]]:
     """Each box of the file with its path and name, outbox first."""
     for name, box in settings.outbox_items.items():

@@ -45,7 +45,7 @@ class JobOffice:
     @cached_property
     def by_id(self) -> Mapping[str, JobBox]:
         """The boxes by their URL names."""
-        return {url_name(box): box for box in self.boxes}
+        return {box.url_name: box for box in self.boxes}
 
     @cached_property
     def named(self) -> Mapping[str, JobBox]:
@@ -84,8 +84,3 @@ class JobOffice:
             (job_id,) = self._boxes.job_creator(box.name).create(connection, [attributes])
         row = self.inspector.get(box, job_id)
         return job_id, "queued" if row is None else str(row["status"])
-
-
-def url_name(box: JobBox) -> str:
-    """The box's name in URLs: ``shop/report_job`` is ``shop-report-job``."""
-    return box.name.replace("/", "-").replace("_", "-")

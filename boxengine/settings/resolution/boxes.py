@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from boxengine.domain import partitioning, retry
 from boxengine.domain.box import Backoff, Box, BoxType, Retention, StrictOrder, Subscription
+from boxengine.domain.names import twins
 from boxengine.domain.partitioning import PartitionStrategy
 from boxengine.domain.retry import RetryStrategy
 from boxengine.engine.delivering.calls.pipeline import Pipeline, TransportSpec
@@ -15,7 +16,7 @@ from boxengine.settings.boxes import BoxSettings
 from boxengine.settings.origin import Path
 from boxengine.settings.resolution.models import Models, has_key_index
 from boxengine.settings.resolution.named import Named
-from boxengine.settings.rules import boxes_with_paths, declared, table_taken
+from boxengine.settings.rules import boxes_with_paths, declared, names, table_taken
 from boxengine.settings.schema import Settings
 from boxengine.settings.transports import specify
 
@@ -28,6 +29,7 @@ class ItemBoxes:
         self._named = named
         self._models = Models(named)
         self._builtin_transports = builtin_transports
+        self._twins = twins(names(settings))
         self._tables: dict[str, tuple[Path, bool]] = {}
         """By spelled-out name: where it is configured, and whether a model is."""
 
@@ -93,6 +95,7 @@ class ItemBoxes:
             type=BoxType.OUTBOX if path[0] == "outbox_items" else BoxType.INBOX,
             table=self._table(path, name, settings, model),
             namespace=self._settings.redis.prefix or "",
+            twin=name in self._twins,
             owner=self._settings.owner_of(settings),
             bucket_size=self._settings.bucket_size_of(settings),
             partition_strategy=self._partition_strategy((*path, "partition_strategy"), settings.partition_strategy),

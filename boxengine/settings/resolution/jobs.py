@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from boxengine.domain.contracts import Contract, kinds
 from boxengine.domain.jobs import Executor
-from boxengine.domain.names import box_name
+from boxengine.domain.names import box_name, twins
 from boxengine.engine.answers import ASYNC, never_runs
 from boxengine.engine.jobs.batch_handler import BatchHandler
 from boxengine.engine.jobs.pipeline import JobPipeline
@@ -17,6 +18,7 @@ from boxengine.settings.jobs import JobBoxSettings
 from boxengine.settings.origin import Path
 from boxengine.settings.resolution.models import has_numbers
 from boxengine.settings.resolution.named import Named
+from boxengine.settings.rules import names
 from boxengine.settings.schema import Settings
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ class JobBoxes:
     def __init__(self, settings: Settings, named: Named) -> None:
         self._settings = settings
         self._named = named
+        self._twins = twins(names(settings))
 
     def run(self, *, handlers: bool) -> dict[str, JobPipeline]:
         """The boxes by name.
@@ -54,7 +57,7 @@ class JobBoxes:
         loaded = self._handlers((*path, "tasks"), box) if handlers else {}
         contracts = self._contracts(path, box)
         return JobPipeline(
-            box=box.box(name, table=str(mapped or box.table_for(name)), owner=owner),
+            box=replace(box.box(name, table=str(mapped or box.table_for(name)), owner=owner), twin=name in self._twins),
             model=model,
             tasks=frozenset(box.tasks),
             handlers=loaded,

@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
-from boxengine.app.jobs.office import url_name
 from boxengine.app.overview import job_reasons
 from boxengine.domain.jobs import JobBox, JobState
 from boxengine.ports.people.inspection import Towards
@@ -141,7 +140,7 @@ def count(call: Call) -> Response:
 
 def jobs_path(box: JobBox, asked: Mapping[str, Any] | None = None) -> str:
     """The path of the list of a box's jobs."""
-    return f"/boxes/{url_name(box)}/jobs" + (f"?{urlencode(asked, doseq=True)}" if asked else "")
+    return f"/boxes/{box.url_name}/jobs" + (f"?{urlencode(asked, doseq=True)}" if asked else "")
 
 
 def _one(call: Call) -> tuple[JobBox, Mapping[str, Any]]:

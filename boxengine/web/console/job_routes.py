@@ -9,7 +9,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from boxengine.app.jobs.office import url_name
 from boxengine.app.overview.job_waiting import MOST_AWAITED
 from boxengine.domain.jobs import JobBox, JobState, Waits
 from boxengine.errors import InvalidItem
@@ -32,7 +31,7 @@ def trigger(call: Call) -> Response:
         raise BadInput("queue: expected the name of a job box")
     box, office = call.site.office.box(queue), call.site.office
     try:
-        job_id, status = office.create(box, {**attributes_of(sent, url_name(box)), "producer": call.who.name})
+        job_id, status = office.create(box, {**attributes_of(sent, box.url_name), "producer": call.who.name})
     except InvalidItem as error:
         raise BadInput(str(error)) from error
     what, outcome = f"job {job_id}", f"task {sent['task']}"
@@ -79,7 +78,7 @@ async def health(_request: Request) -> Response:
 
 def public_id(box: JobBox, job_id: int) -> str:
     """A job's id over HTTP. It includes the box, because each box counts its ids from one."""
-    return f"{url_name(box)}:{job_id}"
+    return f"{box.url_name}:{job_id}"
 
 
 def _one(call: Call) -> tuple[JobBox, int]:

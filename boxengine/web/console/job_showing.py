@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeGuard
 
 from boxengine.adapters.contracts import is_encoded, readable
-from boxengine.app.jobs.office import url_name
 from boxengine.app.overview import JobBoxView, JobReasons
 from boxengine.app.overview.problems import reason_of
 from boxengine.domain.jobs import JobState
@@ -119,7 +118,7 @@ def advance(progress: Any) -> Advance | None:
 def box(view: JobBoxView) -> dict[str, Any]:
     """One box of long jobs."""
     return {
-        "id": url_name(view.box),
+        "id": view.box.url_name,
         "name": view.box.name,
         "type": "job",
         "paused": view.paused,

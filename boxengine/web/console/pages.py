@@ -28,7 +28,7 @@ from boxengine.web.console.jobs import Job
 from boxengine.web.console.paging import links, typed
 from boxengine.web.console.parsing import BadInput, filter_of, page_of
 from boxengine.web.console.rendering import page
-from boxengine.web.console.site import COUNTED_TO, box_id
+from boxengine.web.console.site import COUNTED_TO
 
 NEIGHBOURS = 3
 SHOWN_DEEDS = 200
@@ -78,7 +78,7 @@ def items(call: Call) -> Response:
     which, wanted = filter_of(asked, now=call.site.servers.clock.now()), page_of(call.query)
     listed = call.site.find(found, which, start=wanted.start, towards=wanted.towards, limit=wanted.limit)
     if not listed.rows and _is_in_log(call, found, which):
-        return RedirectResponse(call.url(f"/boxes/{box_id(found)}/items/{which.ids[0]}"), status_code=303)
+        return RedirectResponse(call.url(f"/boxes/{found.url_name}/items/{which.ids[0]}"), status_code=303)
     first = wanted.start is None and wanted.towards is Towards.OLDER
     count = _part(lambda: call.site.count_from(found, which, listed)) if first and which != ItemFilter() else None
     return page(
@@ -285,7 +285,7 @@ def _searched_at(call: Call, found: Box, listed: Found, wanted: parsing.Page) ->
 
 def _items_path(found: Box, asked: Mapping[str, Any]) -> str:
     query = urlencode(asked, doseq=True)
-    return f"/boxes/{box_id(found)}/items" + (f"?{query}" if query else "")
+    return f"/boxes/{found.url_name}/items" + (f"?{query}" if query else "")
 
 
 def _suits(action: str, which: ItemFilter) -> bool:

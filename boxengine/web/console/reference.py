@@ -13,7 +13,6 @@ from boxengine.web.console.acting import Polling
 from boxengine.web.console.answers import Json
 from boxengine.web.console.calls import Call
 from boxengine.web.console.parsing import BadInput
-from boxengine.web.console.site import box_id
 
 _FALSE = frozenset({"false", "f", "0", "off", "no"})
 """The values that Rails treats as false, in lower case."""
@@ -58,7 +57,7 @@ def _box(call: Call, side: BoxType) -> Box:
     box = call.site.box(call.path["box"])
     if box.type is not side:
         raise UnknownBox(
-            call.path["box"][:80], [box_id(each) for each in call.site.by_id.values() if each.type is side]
+            call.path["box"][:80], [each.url_name for each in call.site.by_id.values() if each.type is side]
         )
     return box
 
@@ -69,7 +68,7 @@ def _decided(call: Call, box: Box) -> bool | None:
 
 def _shown(call: Call, box: Box, *, decided: bool | None) -> dict[str, Any]:
     configured = not call.site.boxes.resolved.settings.polling_auto_disabled
-    return {"id": box_id(box), "polling_enabled": configured if decided is None else decided}
+    return {"id": box.url_name, "polling_enabled": configured if decided is None else decided}
 
 
 def _flag(given: Any) -> bool:

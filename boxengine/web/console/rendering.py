@@ -24,7 +24,6 @@ from boxengine.web.console.access import CSRF_FIELD
 from boxengine.web.console.answers import Html
 from boxengine.web.console.calls import Call
 from boxengine.web.console.hiding import as_json
-from boxengine.web.console.site import box_id
 
 HERE = Path(__file__).parents[1]
 STATIC = HERE / "static"
@@ -63,7 +62,6 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "advance": job_showing.advance,
-        "box_id": box_id,
         "bytes": _bytes,
         "count": lambda count: "–" if count is None else _short(count),
         "json": as_json,

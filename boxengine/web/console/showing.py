@@ -17,7 +17,6 @@ from boxengine.ports.people.history import Happened, Slot, Span
 from boxengine.ports.people.items import status_name
 from boxengine.ports.people.log import BucketInLog
 from boxengine.web.console.hiding import Hiding
-from boxengine.web.console.site import box_id
 
 COUNTED = ("pending", "retrying", "failed", "delivered", "discarded")
 _TRACE = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-")
@@ -37,7 +36,7 @@ def overview(look: Overview) -> dict[str, Any]:
 def box(view: BoxView, now: datetime) -> dict[str, Any]:
     """One box."""
     return {
-        "id": box_id(view.box),
+        "id": view.box.url_name,
         "name": view.box.name,
         "type": str(view.box.type),
         "counts": None if view.counts is None else {name: count(getattr(view.counts, name)) for name in COUNTED},

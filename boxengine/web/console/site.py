@@ -71,7 +71,11 @@ class Site:
     @cached_property
     def by_id(self) -> Mapping[str, Box]:
         """The boxes by their names in URLs."""
-        return {box_id(pipeline.box): pipeline.box for pipeline in self.boxes.resolved.pipelines.values()}
+        return {pipeline.box.url_name: pipeline.box for pipeline in self.boxes.resolved.pipelines.values()}
+
+    def url_of(self, name: str) -> str:
+        """The path of the page of the box with this name."""
+        return f"/boxes/{self.either(name).url_name}"
 
     def box(self, given: str) -> Box:
         """The box with this id in URLs, or with this name.
@@ -233,8 +237,3 @@ class Site:
         if which.statuses and Status.DELIVERED not in which.statuses:
             return self.count(box, which)
         return Count(len(first.rows), Precision.AT_LEAST)
-
-
-def box_id(box: Box | JobBox) -> str:
-    """The box's name in URLs: ``combined/outbox_item`` is ``combined-outbox-item``."""
-    return box.name.replace("/", "-").replace("_", "-")

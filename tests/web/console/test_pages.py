@@ -54,6 +54,28 @@ def test_a_redis_that_takes_no_writes_is_named_by_the_next_look_however_sparing_
     assert not [each for each in live.now(fresh=True).problems if each.kind == "redis"]
 
 
+def test_boxes_whose_names_differ_in_a_slash_alone_have_pages_of_their_own(
+    make_console: Callable[..., Console], postgres_url: str
+) -> None:
+    twin = "  combined_outbox_item: {{table: twins, max_retries: 3, transports: {{log: {{}}}}}}\ninbox_items:"
+    console = make_console(postgres_url, CONFIGURATION.replace("inbox_items:", twin))
+    first = console.create("combined/outbox_item", count=2)
+    console.create("combined_outbox_item", count=5)
+    console.fail(first[0], box="combined/outbox_item")
+    browser = console.browser()
+    listed = {box["name"]: box for box in console.client().get("/api/boxes").json}
+    ids = {name: box["id"] for name, box in listed.items()}
+    assert ids["combined/outbox_item"] == "combined-outbox_item"
+    assert ids["combined_outbox_item"] == "combined_outbox_item"
+    assert ids["order_outbox_item"] == "order-outbox-item", "others keep theirs"
+    assert len(set(ids.values())) == len(ids)
+    assert listed["combined_outbox_item"]["counts"]["pending"]["number"] == 5
+    for name, own in ids.items():
+        assert f'href="/boxes/{own}"' in browser.get("/").text
+        assert f"<h1>{name}" in browser.get(f"/boxes/{own}").text
+    assert f'href="/boxes/combined-outbox_item/items/{first[0]}"' in browser.get("/").text
+
+
 def test_the_overview_says_first_what_is_wrong(each_console: Console) -> None:
     first, *_ = each_console.create(count=3, event_key="17")
     each_console.fail(first)
