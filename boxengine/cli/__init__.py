@@ -10,7 +10,7 @@ asks for it.
 - **Boxes:** ``status`` with ``status_view`` and ``job_status``, ``pausing``, ``cleanup``, ``audit``, ``subscriptions`` with
   ``subscription_view``.
 - **Long jobs:** ``jobs`` with ``job_schedules``.
-- **Tables and configuration:** ``db`` with ``db_convert``, ``config``, ``doctor``.
+- **Tables and configuration:** ``db`` with ``db_making`` (which goes ``box_by_box``) and ``db_convert``, ``config``, ``doctor``.
 - **A beginning:** ``init`` with ``kits``, ``new``, ``demo``, ``servers``, ``web``.
 - **For all of them:** ``context`` (configuration and output), ``arguments``, ``ids`` and ``moments`` as people type them,
   ``asking`` (before what cannot be taken back), ``text``.

@@ -169,7 +169,10 @@ def reflect(connection: Connection, box: Box) -> BoxTable:
     schema, _, name = box.table.rpartition(".")
     columns = _columns(connection, box)
     if connection.dialect.name == "postgresql":
-        (place,) = catalog.places(connection, [quoted(connection.dialect, schema, name)]).values()
+        asked = quoted(connection.dialect, schema, name)
+        place = catalog.places(connection, [asked]).get(asked)
+        if place is None:
+            raise _missing(box)  # somebody has dropped it meanwhile
     else:
         own = schema or str(connection.dialect.default_schema_name or "")
         place = catalog.Place(own, comment_of(connection, own, name), ())
@@ -252,9 +255,11 @@ def _columns(connection: Connection, box: Box) -> list[ReflectedColumn]:
     try:
         return inspect(connection).get_columns(name, schema=schema or None)
     except NoSuchTableError as error:
-        raise SchemaMismatch(
-            f"box {box.name}: there is no table {box.table!r}; make it with: boxengine db create"
-        ) from error
+        raise _missing(box) from error
+
+
+def _missing(box: Box) -> SchemaMismatch:
+    return SchemaMismatch(f"box {box.name}: there is no table {box.table!r}; make it with: boxengine db create")
 
 
 def _payload(box: Box, columns: Container[str]) -> str:
