@@ -11,6 +11,10 @@ installing one: ``pip install "boxengine[embedded]"``.
 
 Both are real servers: ``kill`` is SIGKILL, a restart recovers from the files, and the port stays the
 same for the life of the object. Neither server outlives the process that started it.
+
+For whoever changes this package: ``server`` is what both servers have in common, and ``postgres`` and ``valkey`` are the two.
+``process`` starts a server as a child process, awaits it, and stops it. ``wheels`` finds the programs in the wheels. ``account``
+is the unprivileged account under which a server runs if the caller is root.
 """
 
 from __future__ import annotations
