@@ -1,4 +1,4 @@
-"""The one place that imports ``confluent_kafka``, and only once a transport is built."""
+"""The parts of ``confluent_kafka`` that a producer needs, imported once one is built."""
 
 from __future__ import annotations
 

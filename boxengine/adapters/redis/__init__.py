@@ -22,4 +22,13 @@ key                                                  value
 ``queued``, ``wanted`` and what begins with ``boxengine:`` are our own. The others, and the leases of further duties beside the
 buckets', are those of sbmt-outbox, so both may work side by side on one server.
 A FLUSHALL at any moment costs time, and pauses of boxes, but never an item and never the order.
+
+The modules:
+
+- **The server:** ``connection`` (the client, its time limits, its errors), ``keys`` (the names of keys), ``script`` (calls
+  scripts fast), ``foreign`` (what another program wrote under our names).
+- **Buckets:** ``queue`` (those with work) and its ``queue_scripts``, ``bucket_leases`` (renews and frees them), ``in_hand``,
+  ``failures`` (which the database refused to store).
+- **Workers:** ``workers`` (who lives), ``leases`` (on further duties), ``pauses`` (of boxes), ``wakeups``.
+- **People:** ``attempts``, ``history``, ``trail``, ``checkup`` (what ``boxengine doctor`` finds).
 """
