@@ -1,6 +1,11 @@
 """Connections to the database.
 
-``engine`` sets up the worker's connections, over a ``pool`` of its own. ``cursors`` gives the driver's cursors, ``errors``
-translates what they raise. ``writes`` refuses a server that takes no writes, ``pooler`` recognises a connection pooler,
-``identity`` tells databases apart, and ``limiting`` shortens a statement's time limit.
+- **Made:** ``engine`` sets up the worker's connections, over a ``pool`` of its own. ``own_settings`` frees them from settings of
+  the database or the account. ``writes`` refuses a server that takes no writes, ``pooler`` recognises a connection pooler, and
+  ``identity`` tells databases apart.
+- **Used:** ``cursors`` gives the driver's cursors. On PostgreSQL, ``round_trip`` sends a transaction's first statements together.
+  ``reading`` gives connections for questions that only read. ``clock`` has the question for the database's time.
+- **Limited:** ``limiting`` shortens a statement's time limit. ``packets`` refuses statements that are too long for MySQL or
+  MariaDB.
+- **Failed:** ``errors`` translates what the driver raises.
 """

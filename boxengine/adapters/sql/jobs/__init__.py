@@ -21,4 +21,16 @@ and a worker whose write meets no row has lost the job.
 in the order of their ids, there and in heartbeats, so that they cannot wait for each other in a circle.
 
 **Cost.** Neither the lease nor the heartbeat stands in an index, so on PostgreSQL a heartbeat changes no index at all.
+
+**Modules.**
+
+- **Tables:** ``models`` (the mixin, and the journal), ``schema`` (made, verified, printed), ``upgrade`` (from earlier versions).
+- **Jobs go in:** ``insert``, with ``wakeup`` (of the workers, at the commit); ``schedules`` (what recurs).
+- **Worker:** ``store`` is what the worker asks. It has ``claims`` and ``claim_together``, ``ends``, ``writes``, ``followers``,
+  ``reaping`` (changes that time makes) and ``backlog`` (how many wait). ``unit`` is one attempt's writes, with the ``session`` of
+  its handler.
+- **In the journal, without Redis:** ``pauses`` of a box, and the live ``workers``.
+- **People:** ``desk`` (questions and actions), ``inspection`` (searches and counts), ``checkup`` (what ``boxengine doctor``
+  finds).
+- **For all of them:** ``rows`` (parts of statements), ``moments`` (the database's clock).
 """

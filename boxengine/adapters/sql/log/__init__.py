@@ -35,8 +35,18 @@ delivered, however old ``passed`` is and whatever holds back vacuum.
 
 **Whose transactions.** Numbers of transactions mean something on one server only. Each position carries that server's own
 identifier. On another server (a restored dump, a logical copy), or where the numbers have gone back (``pg_resetwal``), positions
-say nothing. The worker then brings the log over (``going_on``, ``moved``): what may not have been delivered steps aside, into the
-side table, and goes out by id; the log goes on behind it. Only what a worker cannot know is left to a person
+say nothing. The worker then brings the log over (``going_on``, ``foreign``): what may not have been delivered steps aside, into
+the side table, and goes out by id; the log goes on behind it. Only what a worker cannot know is left to a person
 (``boxengine db reposition``). A physical replica that was promoted keeps numbers and identifier: its positions are as old as its
 rows.
+
+**Modules.**
+
+- **What there is:** ``tables`` (their names and columns), ``parts`` (the statement that makes each), ``partitions`` (of the log,
+  by transaction), ``readers`` (the box itself, or its subscriptions), ``stage`` (where a box is between table and log).
+- **Delivery:** ``statements`` (all of a box), ``reading`` (the questions to the log), ``look`` (what one claim may give of the
+  rows found), ``texts`` (where log and side table meet).
+- **Retention:** ``turnover`` (makes partitions ahead of time, empties those that every reader has passed, drops the empty ones).
+- **Moves:** ``moving`` (a position, as a person decides), ``under_way`` (what that person is told if a delivery lasts too long).
+- **Another server:** ``foreign`` (brings positions over), ``going_on`` (has a worker do that by itself).
 """
