@@ -32,6 +32,7 @@ from redis import Redis
 
 import boxengine
 from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
+from tests.rewriting import rewrite_once
 from tests.servers.databases import fresh_mysql_database, fresh_postgres_database, numbered
 from tests.servers.desk import Desk, ask
 from tests.servers.kafka import KafkaBroker, jar_folder, prepare
@@ -74,6 +75,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     config.stash[_PICKED] = config.args_source is not pytest.Config.ArgsSource.TESTPATHS or bool(config.option.keyword)
     _compile_once()
+    if not config.stash[_PICKED]:
+        rewrite_once()
     broken = broken_promises(session.offers(), promised_servers(os.environ))
     if broken:
         raise pytest.UsageError("\n".join(broken))
