@@ -36,6 +36,7 @@ from tests.rewriting import rewrite_once
 from tests.servers.databases import fresh_mysql_database, fresh_postgres_database, numbered
 from tests.servers.desk import Desk, ask
 from tests.servers.kafka import KafkaBroker, jar_folder, prepare
+from tests.servers.memory import parent_of_data, temporary_files_in
 from tests.servers.offer import How, Offer
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresFromWheel
@@ -48,6 +49,8 @@ from tests.slow import outdated_lines, slow_ones
 
 _SESSION = pytest.StashKey[ServerSession]()
 _DESK = pytest.StashKey[Desk]()
+_FILES = pytest.StashKey[ExitStack]()
+"""What puts temporary files into memory, in the process that starts the others."""
 _PICKED = pytest.StashKey[bool]()
 """Whether the command names tests: then none of them is left out."""
 
@@ -69,6 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
     share_the_default_one()
     # pytest-xdist says 80 to its workers; without it, a command that a test starts knows a pipe from a narrow terminal.
     os.environ.pop("COLUMNS", None)
+    config.stash[_FILES] = ExitStack()
     session = config.stash[_SESSION] = ServerSession(sources(os.environ))
     if hasattr(config, "workerinput"):
         config.stash[_PICKED] = config.workerinput["picked"]
@@ -80,7 +84,8 @@ def pytest_configure(config: pytest.Config) -> None:
     broken = broken_promises(session.offers(), promised_servers(os.environ))
     if broken:
         raise pytest.UsageError("\n".join(broken))
-    config.stash[_DESK] = Desk(session)
+    config.stash[_DESK] = Desk(session)  # whose temporary folder, Python's for processes, is deleted later than ours
+    config.stash[_FILES].enter_context(temporary_files_in(parent_of_data()))
 
 
 def _compile_once() -> None:
@@ -100,6 +105,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[_DESK].close()
     if _SESSION in config.stash:
         config.stash[_SESSION].close()
+        config.stash[_FILES].close()
 
 
 @pytest.hookimpl(trylast=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,3 +33,20 @@ def test_data_lies_in_memory_where_there_is_room(
 
 def test_without_shared_memory_data_lies_in_the_temporary_folder(tmp_path: Path) -> None:
     assert memory.parent_of_data(tmp_path / "missing") is None
+
+
+def test_temporary_files_lie_there_until_the_end_and_others_may_enter(tmp_path: Path) -> None:
+    before = (tempfile.gettempdir(), os.environ.get("TMPDIR"))
+    with memory.temporary_files_in(tmp_path):
+        folder = Path(tempfile.mkdtemp())
+        assert folder.parent.parent == tmp_path
+        assert os.environ["TMPDIR"] == str(folder.parent)
+        assert folder.parent.stat().st_mode & 0o7777 == 0o1777
+    assert not list(tmp_path.iterdir())
+    assert (tempfile.gettempdir(), os.environ.get("TMPDIR")) == before
+
+
+def test_without_room_in_memory_temporary_files_stay_where_they_were() -> None:
+    before = tempfile.gettempdir()
+    with memory.temporary_files_in(None):
+        assert tempfile.gettempdir() == before
