@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import psycopg
@@ -55,7 +56,7 @@ TYPES = {
     "_fail": "bigint[], int[], int[], text[]",
 }
 STATEMENTS = ("poll", "poll_regular", "outlook", "read", "remove")
-"""The last one comes last: it deletes what it finds."""
+MODES = ("force_custom_plan", "force_generic_plan")
 SERVED_BY = {f"ix_{NAME}_{purpose}" for purpose in ("pending", "troubled", "delayed")}
 BY_ID = f"{NAME}_pkey"
 
@@ -114,15 +115,18 @@ class Planner:
 
 
 def explained(connection: psycopg.Connection[Any], *, limit: int = 12) -> list[dict[str, Any]]:
-    """All nodes of the plan of ``hot``, executed."""
+    """All nodes of the plan of ``hot``, executed and undone: other plans are to find the same rows."""
     call = f"EXECUTE hot ('{as_array(range(BUCKETS))}', '{as_array([0] * BUCKETS)}', {limit})"
-    return nodes_of(connection, call)
+    with connection.transaction(force_rollback=True):
+        return nodes_of(connection, call)
 
 
 def explained_behind(connection: psycopg.Connection[Any], *, bound: int, limit: int = 12) -> list[dict[str, Any]]:
     """The same while bounds are in use."""
     buckets, after = as_array(range(BUCKETS)), as_array([bound] * BUCKETS)
-    return nodes_of(connection, f"EXECUTE hot ('{buckets}', '{after}', {limit}, '{after}', '{buckets}', {limit})")
+    call = f"EXECUTE hot ('{buckets}', '{after}', {limit}, '{after}', '{buckets}', {limit})"
+    with connection.transaction(force_rollback=True):
+        return nodes_of(connection, call)
 
 
 def nodes_of(connection: psycopg.Connection[Any], call: str) -> list[dict[str, Any]]:
@@ -167,40 +171,34 @@ def check(plan: list[dict[str, Any]], *, rows: int) -> None:
     assert any(node.get("Index Name") in SERVED_BY for node in plan)
 
 
-@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
 @pytest.mark.parametrize("history", STALE)
-def test_a_few_pending_rows_among_many_delivered_are_found_by_the_partial_index(
-    planner: Planner, history: str, mode: str
-) -> None:
+def test_a_few_pending_rows_among_many_delivered_are_found_by_the_partial_index(planner: Planner, history: str) -> None:
     box = make_box()
     planner.prepare(box, STALE[history])
-    for statement in STATEMENTS:
+    for statement, mode in product(STATEMENTS, MODES):
         check(planner.explain(box, statement, mode=mode), rows=20 * BUCKETS)
 
 
-@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
 @pytest.mark.parametrize("history", BACKLOG)
-def test_of_a_long_backlog_only_what_is_asked_for_is_read(planner: Planner, history: str, mode: str) -> None:
+def test_of_a_long_backlog_only_what_is_asked_for_is_read(planner: Planner, history: str) -> None:
     box = make_box()
     planner.prepare(box, BACKLOG[history])
-    for statement in STATEMENTS:
+    for statement, mode in product(STATEMENTS, MODES):
         check(planner.explain(box, statement, mode=mode), rows=(12 + 2) * BUCKETS)
 
 
-@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
 @pytest.mark.parametrize("order", [StrictOrder.BUCKET, StrictOrder.KEY])
-def test_strict_order_is_served_by_the_partial_indexes_too(planner: Planner, order: StrictOrder, mode: str) -> None:
+def test_strict_order_is_served_by_the_partial_indexes_too(planner: Planner, order: StrictOrder) -> None:
     box = make_box(order)
     planner.prepare(box, STALE["analyzed when all were pending, then all delivered"])
-    for statement in STATEMENTS:
+    for statement, mode in product(STATEMENTS, MODES):
         check(planner.explain(box, statement, mode=mode), rows=20 * BUCKETS)
 
 
-@pytest.mark.parametrize("statement", ["read", "remove"])
 @pytest.mark.parametrize("order", StrictOrder)
 @pytest.mark.parametrize("emptied", ["never analyzed", "analyzed", "vacuumed"])
 def test_the_plan_that_a_claim_keeps_serves_a_full_table_though_made_for_an_empty_one(
-    planner: Planner, order: StrictOrder, statement: str, emptied: str
+    planner: Planner, order: StrictOrder, emptied: str
 ) -> None:
     box = make_box(order)
     schema.create(planner.engine, [box])
@@ -208,12 +206,16 @@ def test_the_plan_that_a_claim_keeps_serves_a_full_table_though_made_for_an_empt
     planner.run(
         *{"never analyzed": [], "analyzed": [f"ANALYZE {NAME}"], "vacuumed": [f"VACUUM ANALYZE {NAME}"]}[emptied]
     )
-    with planner.prepared(box, statement, ONE_PLAN) as connection:
-        explained(connection)
+    with planner.prepared(box, "read", ONE_PLAN) as reading, planner.prepared(box, "remove", ONE_PLAN) as removing:
+        claims = (reading, removing)
+        for each in claims:
+            explained(each)
         planner.run(FILL.replace(":status", "2"), A_FEW_PENDING)
-        check(explained(connection), rows=20 * BUCKETS)
+        for each in claims:
+            check(explained(each), rows=20 * BUCKETS)
         planner.run(FILL.replace(":status", "0"))
-        check(explained(connection), rows=(12 + 2) * BUCKETS)
+        for each in claims:
+            check(explained(each), rows=(12 + 2) * BUCKETS)
 
 
 DELAYED = f"""
@@ -223,16 +225,13 @@ FROM generate_series(1, {ROWS}) AS n
 """
 
 
-@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
 @pytest.mark.parametrize("statistics", ["of an empty table", "of now"])
-def test_behind_bounds_no_row_that_was_delayed_and_is_not_due_is_read(
-    planner: Planner, statistics: str, mode: str
-) -> None:
+def test_behind_bounds_no_row_that_was_delayed_and_is_not_due_is_read(planner: Planner, statistics: str) -> None:
     box = make_box()
     first, then = ([f"ANALYZE {NAME}"], []) if statistics == "of an empty table" else ([], [f"ANALYZE {NAME}"])
     planner.prepare(box, [*first, FILL.replace(":status", "2"), DELAYED])
     planner.run(*then)
-    for statement in (*STATEMENTS[:-1], "oldest", STATEMENTS[-1]):
+    for statement, mode in product((*STATEMENTS, "oldest"), MODES):
         with planner.prepared(box, f"_behind.{statement}", {"plan_cache_mode": mode}) as fresh:
             plan = explained_behind(fresh, bound=2 * ROWS)
         check(plan, rows=20 * BUCKETS)
@@ -240,21 +239,23 @@ def test_behind_bounds_no_row_that_was_delayed_and_is_not_due_is_read(
         assert used >= {f"ix_{NAME}_{purpose}" for purpose in ("pending", "delayed")}
 
 
-@pytest.mark.parametrize("statement", ["read", "remove"])
 @pytest.mark.parametrize("emptied", ["never analyzed", "analyzed", "vacuumed"])
-def test_the_plan_that_a_claim_keeps_reads_no_row_that_is_not_due_behind_bounds(
-    planner: Planner, statement: str, emptied: str
-) -> None:
+def test_the_plan_that_a_claim_keeps_reads_no_row_that_is_not_due_behind_bounds(planner: Planner, emptied: str) -> None:
     box = make_box()
     schema.create(planner.engine, [box])
     planner.run(f"ALTER TABLE {NAME} SET (autovacuum_enabled = false)")
     planner.run(
         *{"never analyzed": [], "analyzed": [f"ANALYZE {NAME}"], "vacuumed": [f"VACUUM ANALYZE {NAME}"]}[emptied]
     )
-    with planner.prepared(box, f"_behind.{statement}", ONE_PLAN) as connection:
-        explained_behind(connection, bound=0)
+    with (
+        planner.prepared(box, "_behind.read", ONE_PLAN) as reading,
+        planner.prepared(box, "_behind.remove", ONE_PLAN) as removing,
+    ):
+        for each in (reading, removing):
+            explained_behind(each, bound=0)
         planner.run(DELAYED)
-        check(explained_behind(connection, bound=2 * ROWS), rows=20 * BUCKETS)
+        for each in (reading, removing):
+            check(explained_behind(each, bound=2 * ROWS), rows=20 * BUCKETS)
 
 
 def test_what_no_bound_may_pass_is_found_by_partial_indexes(planner: Planner) -> None:
@@ -265,7 +266,7 @@ def test_what_no_bound_may_pass_is_found_by_partial_indexes(planner: Planner) ->
     start, end = (as_array([number] * BUCKETS) for number in (0, 2 * ROWS))
     with psycopg.connect(planner.dsn, autocommit=True) as fresh:
         fresh.execute(f"PREPARE hot (int[], bigint[], bigint[]) AS {sql}".encode())
-        for mode in ("force_custom_plan", "force_generic_plan"):
+        for mode in MODES:
             fresh.execute(f"SET plan_cache_mode = {mode}".encode())
             plan = nodes_of(fresh, f"EXECUTE hot ('{as_array(range(BUCKETS))}', '{start}', '{end}')")
             used = {node["Index Name"] for node in plan if node.get("Relation Name") == NAME}
