@@ -104,7 +104,7 @@ class Order(Base):
 
 class OrderOutboxItem(SequencedItem, OutboxItem, Base):
     __tablename__ = "order_outbox_items"
-    tenant: Mapped[str | None] = mapped_column(String(50))
+    tenant: Mapped[str | None] = mapped_column(String(50), index=True)
 
 
 class PaymentInboxItem(InboxItem, Base):
@@ -121,6 +121,7 @@ class EventOutboxItem(OutboxItem, LogBase):
 
 class NoteOutboxItem(OutboxItem, LogBase):
     __tablename__ = "note_outbox_items"
+    region: Mapped[str | None] = mapped_column(String(10), index=True)
 
 
 @dataclass
@@ -321,6 +322,34 @@ def test_a_column_of_the_applications_own_is_still_alembics_business(project: Pr
     assert "add_column('order_outbox_items', sa.Column('tenant'" in written
     project.upgrade()
     project.check()
+
+
+def test_an_index_of_the_applications_own_is_made_once_and_by_alembic(project: Project) -> None:
+    project.revise()
+    project.upgrade()
+    mysql = project.engine.dialect.name == "mysql"
+    with project.engine.begin() as connection:
+        connection.execute(text(f"DROP INDEX ix_order_outbox_items_tenant{' ON order_outbox_items' if mysql else ''}"))
+    written = project.revise()
+    assert "create_index('ix_order_outbox_items_tenant'" in written.replace("op.f(", "")
+    project.upgrade()
+    project.check()
+    command.downgrade(project.config, "-1")
+
+
+def test_an_upgrade_waits_with_an_index_until_a_migration_has_made_its_column(logs: Project) -> None:
+    schema.create(logs.engine, logs.boxes, logs.models)
+    tables = ["note_outbox_items", "note_outbox_items_billing", "note_outbox_items_search", "note_outbox_items_log"]
+    with logs.engine.begin() as connection:
+        for table in tables:
+            connection.execute(text(f"ALTER TABLE {table} DROP COLUMN region"))
+    assert logs.left() == []
+    logs.revise()
+    logs.upgrade()
+    with logs.engine.begin() as connection:
+        for table in tables[1:]:
+            connection.execute(text(f"ALTER TABLE {table} ADD COLUMN region varchar(10)"))
+    assert logs.left() == [f"make the index ix_{table}_region" for table in tables[1:3]]
 
 
 def make_incomplete(project: Project, table: str) -> str:

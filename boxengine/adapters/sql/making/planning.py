@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Column, Connection, Engine, Table, inspect, text
@@ -46,6 +46,8 @@ class Step:
     creates_table: bool = False
     column: str | None = None
     """The one that it adds."""
+    index: str | None = None
+    """The one that it makes, where the table has none of this name."""
     undo: str | None = None
     """The statement that takes it back; ``concurrent`` holds for it, too. None for a setting, which may stay."""
 
@@ -187,7 +189,7 @@ class TablePlanner:
             yield self._step(f"drop what an attempt left of {name}", drop, concurrent=True)
         elif name in known:
             return
-        yield self._index_step(name, statement)
+        yield replace(self._index_step(name, statement), index=None if name in broken else name)
 
     def _refuse_while_made(self, name: str, index: str) -> None:
         """A session goes on making its index after its client was killed: to drop that one would throw away the work of hours.

@@ -6,7 +6,7 @@ which rewrites nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -130,29 +130,35 @@ class _Planner(TablePlanner):
     def steps(self) -> list[Step]:
         if not self._is_there():
             return [*self._whole_table(), *self._log()]
-        return [*self._columns(), *self._indexes(), *self._tuning(), *self._counters(), *self._log()]
+        columns = list(self._columns())
+        indexes = self._indexes(self._over_missing(added={str(step.column) for step in columns}))
+        return [*columns, *indexes, *self._tuning(), *self._counters(), *self._log()]
 
     def beside_columns(self) -> list[Step]:
         """Those indexes and settings that the table can have now; none where it is not there."""
         if not self._is_there():
             return []
-        present = self._known_columns()
-        lacking = {
+        return [*self._indexes(self._over_missing()), *self._tuning()]
+
+    def _over_missing(self, added: Collection[str] = ()) -> set[str]:
+        """The indexes over columns that the table does not have and, after these are added, still lacks: columns of the
+        application's own, which its migration makes."""
+        present = self._known_columns().union(added)
+        return {
             str(index.name) for index in self._table.indexes if not {column.name for column in index.columns} <= present
         }
-        return [*self._indexes(lacking), *self._tuning()]
 
     # ── a table that is not there ────────────────────────────────────────────────────────────────────
 
     def _whole_table(self) -> list[Step]:
-        statements = [self._compiled(CreateTable(self._table))]
-        statements += [
-            self._compiled(CreateIndex(index))
+        indexes = [
+            self._step("make the table", self._compiled(CreateIndex(index)), index=str(index.name))
             for index in sorted(self._table.indexes, key=lambda index: str(index.name))
             if is_ours(self._dialect, index)
         ]
-        statements += schema.tuning(self._dialect, self._table, self._box)
-        return [*self._table_steps(statements), *self._counters()]
+        tuning = [self._step("make the table", each) for each in schema.tuning(self._dialect, self._table, self._box)]
+        table = self._table_steps([self._compiled(CreateTable(self._table))])
+        return [*table, *indexes, *tuning, *self._counters()]
 
     # ── one that is ──────────────────────────────────────────────────────────────────────────────────
 
