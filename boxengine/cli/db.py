@@ -51,7 +51,7 @@ def check(
         slowing = SqlCheckup(store, now=SystemClock().now).decay(wanted)
     finally:
         store.close()
-    told: list[tuple[str | None, str, str]] = [(each.box, each.severity, each.message) for each in findings]
+    told: list[tuple[str | None, str, str]] = [(each.box, each.severity, each.told) for each in findings]
     told += [(remark.box, "warning", f"{remark.text} {remark.advice}") for remark in slowing]
     if as_json:
         print_json([{"box": name, "severity": severity, "message": message} for name, severity, message in told])

@@ -120,6 +120,19 @@ def test_a_table_to_which_a_box_was_converted_gets_no_new_log_by_itself(project:
     assert project.call("db", "check", expect=1).splitlines() == [f"error: {BOX}: {told}"]
 
 
+def test_db_check_says_in_the_same_line_what_to_do(project: Project) -> None:
+    """The guides promise statements from it, such as those for a column that a log lacks."""
+    deploy(project, "log")
+    project.call("db", "create")
+    project.execute(f"CREATE PUBLICATION everything FOR TABLE {TABLE}_log")
+    (line,) = project.call("db", "check").splitlines()
+    assert line.startswith(f"warning: {BOX}: {TABLE}_log has no replica identity")
+    statement = f"ALTER TABLE public.{TABLE}_log REPLICA IDENTITY FULL"
+    assert line.endswith(f". As its owner: {statement}.")
+    project.execute(statement)
+    assert "all in order" in project.call("db", "check")
+
+
 def test_a_table_without_items_gets_its_log_at_once(project: Project) -> None:
     deploy(project, "log")
     project.call("db", "create")

@@ -64,6 +64,12 @@ class Finding:
     remedy: str = MADE_BY_CREATE
     """What to do about it."""
 
+    @property
+    def told(self) -> str:
+        """Both in one line. Where ``db create`` helps, or the remedy only says what waits, the message is enough by itself."""
+        alone = self.remedy in (MADE_BY_CREATE, _NO_DELIVERY)
+        return self.message if alone else f"{self.message}. {self.remedy}"
+
 
 def check(engine: Engine, boxes: Sequence[Box], models: Sequence[type] = ()) -> list[Finding]:
     """Compares the database with what the boxes need."""
