@@ -25,7 +25,7 @@ from boxengine.app.boxes.creating import Model, running_plain
 from boxengine.domain.box import Box, Storage
 from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
-from boxengine.domain.json_values import json_refusal
+from boxengine.domain.json_values import json_text
 from boxengine.domain.names import box_name
 from boxengine.domain.new_values import TEXTS, check_single_values, check_values, name_events, not_json
 from boxengine.engine.create import Creator
@@ -236,9 +236,9 @@ class _MemoryRows:
 
     def _through_json(self, options: Any, position: int) -> Any:
         try:
-            return json.loads(json.dumps(options, allow_nan=False))
-        except (TypeError, ValueError) as error:
-            raise not_json(self._box.source.name, position, json_refusal(options, error)) from None
+            return json.loads(json_text(options))
+        except ValueError as error:
+            raise not_json(self._box.source.name, position, str(error)) from None
 
     def _undo(self, ids: Sequence[ItemId], formerly: Mapping[str, int]) -> None:
         """Removes rows and takes their numbers back. It may be called again when the enclosing transaction ends."""

@@ -123,6 +123,8 @@ def test_an_item_that_production_would_refuse_is_refused(boxes: MemoryBoxes) -> 
         create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"", dedup_key="k" * 256)
     with pytest.raises(InvalidItem, match=r"options: expected what JSON can hold: \['total'\] is nan"):
         create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"", options={"total": nan})
+    with pytest.raises(InvalidItem, match=r"options: expected what JSON can hold: a text with NUL"):
+        create_outbox_item(NO_SESSION, OrderOutboxItem, event_key=1, payload=b"", options={"name": "a\0"})
 
 
 def test_a_box_without_a_model_takes_names_as_long_as_in_the_table_that_boxengine_makes(tmp_path: Path) -> None:

@@ -95,6 +95,31 @@ def test_options_that_json_cannot_hold_are_refused_with_the_part_and_what_to_giv
     assert rig.rows() == {}
 
 
+def nested(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(depth):
+        value = {"in": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"total": float("nan")}, "['total'] is nan, which is no number in JSON; give None, or a text"),
+        ({"name": "half \ud800"}, "a text with half a surrogate pair, which is no character"),
+        ({"name": "a\0"}, r"a text with NUL (\x00), which PostgreSQL does not store"),
+        (nested(3000), "it is nested too deeply"),
+    ],
+    ids=["nan", "half-a-pair", "nul", "deep"],
+)
+def test_options_that_only_the_database_refuses_are_named_too(rig: Rig, options: dict[str, Any], said: str) -> None:
+    if said.startswith("a text") and rig.engine.dialect.name == "mysql":
+        pytest.skip("MariaDB stores these")
+    with Session(rig.engine) as session, pytest.raises(InvalidItem) as refused:
+        put(rig, session, options=options)
+    assert str(refused.value) == f"box {BOX}, item 0: options: expected what JSON can hold: {said}"
+
+
 def test_a_rollback_leaves_nothing_of_the_item_nor_of_the_order(rig: Rig) -> None:
     with Session(rig.engine) as session:
         session.add(Order(id=7, title="a book"))

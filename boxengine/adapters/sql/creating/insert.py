@@ -7,6 +7,7 @@ On other databases the wake-up goes through Redis after the commit.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -42,6 +43,8 @@ from boxengine.ports import Attributes, Inserted, Signal
 
 ENGINE_OWNED = frozenset({"id", "status", "errors_count", "error_log", "processed_at", "updated_at"})
 """Columns that a caller must not set."""
+_REFUSED_JSON = re.compile(r"type json|Unicode escape|\.options` failed|Invalid JSON")
+"""What servers say of NaN, and PostgreSQL of half a surrogate pair and, as the second one, of NUL; then MariaDB and MySQL."""
 
 
 class SqlRows:
@@ -127,7 +130,7 @@ class SqlRows:
         keyed = any(map(self._known.may_know, rows))
         try:
             return self._insert_and_wake(connection, rows, keyed=keyed)
-        except (StatementError, TypeError, ValueError) as error:
+        except (StatementError, TypeError, ValueError, RecursionError) as error:
             # Not sooner: an engine's json_serializer may store more than Python's json does.
             self._demand_json_options(rows, error)
             raise
@@ -175,14 +178,16 @@ class SqlRows:
 
     def _demand_json_options(self, rows: Sequence[Attributes], error: Exception) -> None:
         """Says which part of which options cannot be JSON, if that is what the error is about."""
-        if not isinstance(getattr(error, "orig", error), TypeError | ValueError):
+        cause = getattr(error, "orig", None) or error
+        if not isinstance(cause, TypeError | ValueError | RecursionError) and not _REFUSED_JSON.search(str(cause)):
             return
-        from boxengine.domain.json_advice import why_not_json  # noqa: PLC0415 - hardly a process needs it
+        from boxengine.domain.json_values import json_text  # noqa: PLC0415 - hardly a process needs it
 
         for position, row in enumerate(rows):
-            why = why_not_json(row.get("options"))
-            if why is not None:
-                raise not_json(self._box.name, position, why) from error
+            try:
+                json_text(row.get("options"))
+            except ValueError as refusal:
+                raise not_json(self._box.name, position, str(refusal)) from error
 
     # ── the statements ───────────────────────────────────────────────────────────────────────────────
 
