@@ -278,6 +278,9 @@ class _ConnectedClaim:
         return None
 
 
+_STATUSES = {int(each): each for each in Status}
+
+
 def _row(found: dict[str, Any]) -> Row:
     """A row of the table. Moments without a zone are in UTC."""
     in_log = {"status": Status.PENDING, "errors_count": 0, "updated_at": found["created_at"]}
@@ -285,5 +288,7 @@ def _row(found: dict[str, Any]) -> Row:
     for name, value in fields.items():
         if isinstance(value, datetime) and value.tzinfo is None:
             fields[name] = value.replace(tzinfo=UTC)
+    # A number that is no status stays: the table may hold anything.
+    fields["status"] = _STATUSES.get(fields["status"], fields["status"])
     # Tables of sbmt-outbox may have numeric keys.
     return Row(**{**fields, "event_key": str(fields["event_key"]), "payload": bytes(fields["payload"] or b"")})

@@ -88,7 +88,7 @@ def _compared(item: Item, wanted: Mapping[str, Any]) -> list[str]:
     lines = []
     for name, expected in wanted.items():
         if not hasattr(item, name):
-            lines.append(f"{name}: an item has no such attribute")
+            lines.append(f"{name}: an item has no such attribute (a column of the model's own is only in its table)")
             continue
         actual = getattr(item, name)
         if name == "payload":

@@ -180,7 +180,7 @@ def test_an_engine_works_as_well(engine: Engine, database_boxes: MakeBoxes) -> N
     with Session(engine) as session, session.begin():
         place_order(session, 1, "a bicycle")
     boxes.drain()
-    assert [item.status for item in boxes.emitted(OrderOutboxItem)] == [Status.DELIVERED]
+    assert [repr(item.status) for item in boxes.emitted(OrderOutboxItem)] == [repr(Status.DELIVERED)]
 
 
 def test_a_scoped_session_works_as_well(engine: Engine, database_boxes: MakeBoxes) -> None:

@@ -48,7 +48,9 @@ def test_differences_name_the_item_and_the_key_within_the_payload() -> None:
         )
     ]
     assert Emitted([]).differences([{"event_key": 1}]) == ["item 0: missing: {'event_key': 1}"]
-    assert emitted.differences([{"colour": 1}]) == ["item 0: colour: an item has no such attribute"]
+    assert emitted.differences([{"colour": 1}]) == [
+        "item 0: colour: an item has no such attribute (a column of the model's own is only in its table)"
+    ]
 
 
 def test_keys_and_uuids_are_equal_to_what_was_given_and_to_any() -> None:
