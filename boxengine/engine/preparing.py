@@ -185,11 +185,15 @@ class Preparation:
         return InvalidItem(f"box {self.box.name}, item {position}: {reason}")
 
 
+_TEXTS_OF_OBJECTS = ("pydantic.main", "django.db.models.base")
+"""Modules whose classes give every object a text that is no name. They need not be installed."""
+
+
 def _is_no_name(given: object) -> bool:
     """Whether it is of a kind whose text names nothing: ``True``, ``b'42'``, ``Order(id=1)``, ``<Order object at 0x7f>``.
 
     What an object shows to programmers changes with its fields, so its items would not stay in order. Pydantic's models have no
-    other text.
+    other text. Django's have ``Order object (1)``: not the key that its ``pk`` is, and the same for all unsaved.
     """
     kind = type(given)
     if kind in _NAMES:
@@ -198,4 +202,4 @@ def _is_no_name(given: object) -> bool:
         return True
     if isinstance(given, int | float) or kind is tuple:
         return False  # their only text is the one for programmers, too
-    return kind.__str__ is object.__str__ or getattr(kind.__str__, "__module__", None) == "pydantic.main"
+    return kind.__str__ is object.__str__ or getattr(kind.__str__, "__module__", None) in _TEXTS_OF_OBJECTS

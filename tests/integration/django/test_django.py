@@ -270,6 +270,7 @@ def test_mistakes_are_told(fresh: DjangoProject) -> None:
         lambda: create_outbox_item(Order, event_key=1, payload=b""),
         lambda: create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", color="red"),
         lambda: create_outbox_item(OrderOutboxItem, payload=b""),
+        lambda: create_outbox_item(OrderOutboxItem, event_key=Order(), payload=b""),
         lambda: create_outbox_item(OrderOutboxItem, event_key="k" * 256, payload=b""),
         lambda: create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", event_name="n" * 256),
         lambda: create_outbox_item(OrderOutboxItem, event_key=1, payload=b"", event_name=Region.EU),
@@ -287,6 +288,7 @@ def test_mistakes_are_told(fresh: DjangoProject) -> None:
     assert "a model of boxengine.integrations.django.models is needed" in printed
     assert "unknown attribute color" in printed
     assert "event_key is missing" in printed
+    assert "event_key must be a text, a whole number or a UUID, not Order" in printed
     assert "event_key has 256 characters; its column takes 255 at most" in printed
     assert "event_name has 256 characters; its column takes 255 at most" in printed
     assert "give what is meant, such as Region.EU.value" in printed
