@@ -66,7 +66,7 @@ def _underscored(name: str, built_in: Mapping[str, str], app: Sequence[str]) -> 
     wanted = _camelized(name)
     raise CannotFind(
         f"no transport is called {name!r}; expected one of {', '.join(sorted(built_in))}, a dotted path such as "
-        f"package.module.{wanted}, or a class {wanted} in one of the modules {', '.join(looked)}"
+        f"package.module.{wanted}, or a class {wanted} in one of the modules {', '.join(dict.fromkeys(looked))}"
     )
 
 

@@ -200,6 +200,12 @@ def test_an_underscored_name_that_nobody_has_says_where_it_was_looked_for(
     )
 
 
+def test_a_module_that_is_looked_into_twice_is_named_once(folder: Folder, modules: Callable[..., None]) -> None:
+    modules(one="Announce")
+    problems = folder.problems("app: one\noutbox_items: {a_item: {transports: {one: }}}")
+    assert problems["outbox_items.a_item.transports.one.class"].endswith("in one of the modules one, one.one")
+
+
 def test_a_module_of_app_that_cannot_be_imported_is_reported_once(
     folder: Folder, modules: Callable[..., None], tmp_path: Path
 ) -> None:
