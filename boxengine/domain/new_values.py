@@ -23,6 +23,8 @@ TEXTS = ("event_key", "event_name", "dedup_key")
 NO_LIMITS: Mapping[str, int] = MappingProxyType(dict.fromkeys(TEXTS, NO_LIMIT))
 UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 """Characters that JSON and YAML can express, and no database can store in a text."""
+ENGINE_OWNED = frozenset({"id", "status", "errors_count", "error_log", "processed_at", "updated_at"})
+"""Columns that a caller must not set."""
 NOT_IN_A_LOG = {
     "available_at": "where a position cannot skip an item that waits",
     "dedup_key": "where the log of an outbox has no unique index",
@@ -63,6 +65,8 @@ def check_names(box: Box, row: Mapping[str, Any], columns: Collection[str], posi
         raise InvalidItem(
             f'{where}: unknown attribute headers; they are a part of the options: options={{"headers": ...}}'
         )
+    if ENGINE_OWNED.issuperset(unknown):
+        raise InvalidItem(f"{where}: {', '.join(unknown)}: boxengine alone sets this; leave it out")
     raise InvalidItem(f"{where}: {unknown_attributes(unknown, columns)}")
 
 

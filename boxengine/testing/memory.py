@@ -16,7 +16,6 @@ from boxengine.adapters.memory.claims import MemoryClaim, MemoryClaims
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.rows import Row
 from boxengine.adapters.memory.store import MemoryStore
-from boxengine.adapters.sql.creating.insert import ENGINE_OWNED
 from boxengine.adapters.sql.log.tables import is_logged
 from boxengine.adapters.sql.shape.columns import length_of, names_events_by_texts, takes_one_value
 from boxengine.adapters.sql.shape.models import box_table
@@ -27,7 +26,7 @@ from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.json_values import json_text
 from boxengine.domain.names import box_name
-from boxengine.domain.new_values import TEXTS, check_single_values, check_values, name_events, not_json
+from boxengine.domain.new_values import ENGINE_OWNED, TEXTS, check_single_values, check_values, name_events, not_json
 from boxengine.engine.create import Creator
 from boxengine.engine.observation import NullTracer
 from boxengine.errors import BoxError, InvalidItem

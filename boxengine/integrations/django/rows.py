@@ -20,15 +20,12 @@ from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
 from boxengine.app.boxes import Boxes
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.names import box_name
-from boxengine.domain.new_values import NO_LIMIT, TEXTS, check_values, name_events
+from boxengine.domain.new_values import ENGINE_OWNED, NO_LIMIT, TEXTS, check_values, name_events
 from boxengine.engine.create import Creator
 from boxengine.engine.observation import NullObserver
 from boxengine.integrations.django import configuration
 from boxengine.integrations.django.models import InboxItem, OutboxItem
 from boxengine.ports import Attributes, Inserted
-
-ENGINE_OWNED = frozenset({"id", "status", "errors_count", "error_log", "processed_at", "updated_at"})
-"""Columns that callers must not set."""
 
 
 @cache

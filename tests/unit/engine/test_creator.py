@@ -128,6 +128,7 @@ class Tenant:
             {"headers": {"a": "b"}},
             r'unknown attribute headers; they are a part of the options: options={"headers": ...}',
         ),
+        ({"id": 5, "status": 2}, "item 1: id, status: boxengine alone sets this; leave it out$"),
         ({"id": 5, "colour": "red"}, "unknown attribute colour, id; known: bucket, event_key"),
     ],
 )

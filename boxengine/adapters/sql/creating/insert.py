@@ -30,6 +30,7 @@ from boxengine.adapters.sql.waking.notifying import IN_TRANSACTION, wake, wake_o
 from boxengine.adapters.sql.waking.telling import signal_of, signals_of
 from boxengine.domain.box import Box, BoxType, Storage
 from boxengine.domain.new_values import (
+    ENGINE_OWNED,
     NO_LIMIT,
     TEXTS,
     check_names,
@@ -41,8 +42,6 @@ from boxengine.domain.new_values import (
 from boxengine.errors import InvalidItem
 from boxengine.ports import Attributes, Inserted, Signal
 
-ENGINE_OWNED = frozenset({"id", "status", "errors_count", "error_log", "processed_at", "updated_at"})
-"""Columns that a caller must not set."""
 _REFUSED_JSON = re.compile(r"type json|Unicode escape|\.options` failed|Invalid JSON")
 """What servers say of NaN, and PostgreSQL of half a surrogate pair and, as the second one, of NUL; then MariaDB and MySQL."""
 
