@@ -193,6 +193,22 @@ def test_a_side_table_that_refuses_a_copy_keeps_its_item_and_no_other(bench: Ben
     assert bench.take() == [guilty]  # the other one waits out its pause
 
 
+def test_a_unique_index_that_the_log_has_not_is_told_of_until_it_has_one(bench: Bench) -> None:
+    """A model's unique column: the log takes what it would refuse, and the second item that fails stops its bucket."""
+    for table in ("order_items", "order_items_log"):
+        bench.run(f"ALTER TABLE {table} ADD ref text")
+    assert checks.check(bench.engine, [bench.box]) == []
+    bench.run("CREATE UNIQUE INDEX one_ref ON order_items (ref) WHERE ref <> ''")
+    (finding,) = checks.check(bench.engine, [bench.box])
+    assert "table order_items has constraints that its log has not (one_ref): the log takes an item" in finding.message
+    bench.run("CREATE UNIQUE INDEX one_ref_of_log ON order_items_log (ref) WHERE ref <> 'none'")
+    assert checks.check(bench.engine, [bench.box]) == [finding], "it holds for other rows"
+    for of_same_rows in ("", "WHERE ref <> ''"):
+        bench.run(f"CREATE UNIQUE INDEX good ON order_items_log (ref) {of_same_rows}")
+        assert checks.check(bench.engine, [bench.box]) == []
+        bench.run("DROP INDEX good")
+
+
 def test_a_row_that_cannot_step_aside_keeps_back_its_own_bucket_and_no_other(bench: Bench) -> None:
     """Its order has been deleted, say: a side table may have a foreign key, its log has none."""
     bench.run("CREATE TABLE orders (key text PRIMARY KEY)")

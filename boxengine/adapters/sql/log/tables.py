@@ -35,6 +35,20 @@ _COLUMNS = text(
 )
 """Not by SQLAlchemy, which warns of types that it does not know. Without what the database computes: nobody may copy that."""
 _IS_PARTITIONED = text("SELECT relkind = 'p' FROM pg_catalog.pg_class WHERE oid = to_regclass(:name)")
+_KEYS = "ARRAY(SELECT pg_get_indexdef({0}.indexrelid, place, true) FROM generate_series(1, {0}.indnkeyatts) AS place)"
+_HERE, _THERE = _KEYS.format("here"), _KEYS.format("there")
+_STRICTER = text(
+    "SELECT CAST(conname AS text) FROM pg_constraint AS here "
+    "WHERE conrelid = to_regclass(:side) AND contype IN ('c', 'f') AND NOT EXISTS ("
+    "SELECT FROM pg_constraint AS there WHERE there.conrelid = to_regclass(:log) AND there.contype = here.contype "
+    "AND pg_get_constraintdef(there.oid) = pg_get_constraintdef(here.oid)) "
+    "UNION ALL SELECT relname FROM pg_index AS here JOIN pg_class ON pg_class.oid = here.indexrelid "
+    f"WHERE here.indrelid = to_regclass(:side) AND here.indisunique AND NOT {_HERE} <@ ARRAY['id', 'uuid', 'dedup_key'] "
+    "AND NOT EXISTS (SELECT FROM pg_index AS there WHERE there.indrelid = to_regclass(:log) AND there.indisunique "
+    f"AND {_THERE} <@ {_HERE} AND (there.indpred IS NULL "
+    "OR pg_get_expr(there.indpred, there.indrelid) = pg_get_expr(here.indpred, here.indrelid))) ORDER BY 1"
+)
+"""An index over these three columns alone is boxengine's own, or as good as one: no row of the log breaks it."""
 LOG, POSITIONS = "_log", "_positions"
 
 
@@ -160,13 +174,8 @@ def refuse_used_table(connection: Connection, box: Box) -> None:
 
 
 def stricter_constraints(connection: Connection, side: BoxTable, log: LogTable) -> list[str]:
-    """Names of the side table's foreign keys and checks that the log lacks."""
-    query = text(
-        "SELECT conname FROM pg_constraint AS here WHERE conrelid = to_regclass(:side) AND contype IN ('c', 'f') AND NOT EXISTS ("
-        "SELECT FROM pg_constraint AS there WHERE there.conrelid = to_regclass(:log) AND there.contype = here.contype "
-        "AND pg_get_constraintdef(there.oid) = pg_get_constraintdef(here.oid)) ORDER BY conname"
-    )
-    return [str(name) for (name,) in connection.execute(query, {"side": side.name, "log": log.log})]
+    """Names of the side table's foreign keys, checks and unique indexes that the log lacks."""
+    return list(connection.execute(_STRICTER, {"side": side.name, "log": log.log}).scalars())
 
 
 def columns_of(connection: Connection, log: LogTable) -> frozenset[str]:

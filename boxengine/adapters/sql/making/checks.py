@@ -288,12 +288,13 @@ def _check_constraints(connection: Connection, side: BoxTable, log: logs.LogTabl
     names = logs.stricter_constraints(connection, side, log)
     if names:
         told = (
-            f"table {side.box.table} has constraints that its log has not ({', '.join(names)}): an item that violates one cannot "
-            "be copied there when it fails, so its bucket waits in front of it"
+            f"table {side.box.table} has constraints that its log has not ({', '.join(names)}): the log takes an item that "
+            "violates one, which cannot be copied to the table when it fails, so its bucket waits in front of it"
         )
-        yield Finding(
-            side.box.name, "warning", told, remedy="Drop them, or keep what they refer to until items are delivered."
+        remedy = (
+            "Drop them, or create them for the log, too; keep what a foreign key refers to until items are delivered."
         )
+        yield Finding(side.box.name, "warning", told, remedy)
 
 
 def _check_types(connection: Connection, side: BoxTable, log: logs.LogTable) -> Iterator[Finding]:
