@@ -48,6 +48,6 @@ rows.
   rows found), ``texts`` (where log and side table meet).
 - **Retention:** ``turnover`` (makes partitions ahead of time, empties those that every reader has passed, drops the empty ones).
 - **Moves:** ``moving`` (a position, as a person decides), ``under_way`` (what that person is told if a delivery lasts too long).
-- **Another server:** ``foreign`` (brings positions over), ``in_doubt`` (which rows may not have been delivered), ``going_on`` (has a
-  worker do all that by itself).
+- **Another server:** ``foreign`` (brings positions over), ``in_doubt`` (which rows may not have been delivered), ``going_on``
+  (has a worker do all that by itself).
 """
