@@ -11,11 +11,11 @@ from sqlalchemy import text
 from boxengine.adapters.sql.checking import autovacuum, bloat, held_back
 from boxengine.adapters.sql.checking.server import AREA, ServerChecks
 from boxengine.adapters.sql.connecting.pooler import is_pooled, shares_servers
-from boxengine.adapters.sql.dialects.row_security import hidden_rows, may_hide
 from boxengine.adapters.sql.log.partitions import partitions_of
 from boxengine.adapters.sql.log.readers import READERS, Readers
 from boxengine.adapters.sql.log.stage import Stage, stage_of
 from boxengine.adapters.sql.log.tables import LogTable, names_in, reflect_log
+from boxengine.adapters.sql.making.row_security import hidden_rows, may_hide
 from boxengine.adapters.sql.shape.tables import BoxTable, quoted
 from boxengine.domain.box import Storage
 from boxengine.errors import SchemaMismatch

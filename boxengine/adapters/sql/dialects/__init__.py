@@ -7,6 +7,4 @@ many buckets without ``LATERAL``, ``unreadable`` decodes what it can of broken r
 
 Inserts: ``inserts`` says what is needed, ``postgresql_inserts``, ``mysql_inserts`` and ``sqlite_inserts`` have it.
 ``one_row`` and ``copying`` are faster ways in for one row and for many, with values converted by ``values``.
-
-For ``boxengine doctor``, ``row_security`` finds tables whose rows PostgreSQL may hide from a worker.
 """

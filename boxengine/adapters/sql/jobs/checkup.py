@@ -8,12 +8,12 @@ from datetime import timedelta
 from sqlalchemy import func, select, text
 
 from boxengine.adapters.sql.connecting.errors import translated
-from boxengine.adapters.sql.dialects.row_security import hidden_rows, may_hide
 from boxengine.adapters.sql.jobs import schema
 from boxengine.adapters.sql.jobs.inspection import SqlJobInspector
 from boxengine.adapters.sql.jobs.moments import ago
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.adapters.sql.making.planning import LOCKED, no_answer
+from boxengine.adapters.sql.making.row_security import hidden_rows, may_hide
 from boxengine.adapters.sql.shape.tables import quoted
 from boxengine.domain.jobs import JobBox, JobState
 from boxengine.domain.words import plural
