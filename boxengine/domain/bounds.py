@@ -12,6 +12,8 @@ Ids do not follow the order of commits, so a row with a lower id may appear at a
 3. Once everybody on the list has ended, a look at the rows up to the proposal finds the first one that is pending. Each
    bucket's bound moves up to the proposal, or stops before that row.
 
+A store may let bounds pass rows that it finds in another way, as those of which an index by time says when they are due.
+
 Where a look also sees rows that are not committed yet, the second step lists only those who have an id and no row: a row that
 somebody has yet to commit stops the bound in the third.
 
@@ -77,7 +79,7 @@ class Sight(Protocol):
     """What the store shows of one box. May raise ``StoreUnavailable``."""
 
     def last_drawn(self) -> int:
-        """The last id that anybody has drawn; 0 if that cannot be told, which means that no bound is safe."""
+        """The last id that anybody has drawn; 0 if no bound is to be used, because that cannot be told, or for another reason."""
 
     def writers(self) -> Collection[str]:
         """The transactions that have drawn an id of this box and have not ended, as far as a look does not see their rows.
