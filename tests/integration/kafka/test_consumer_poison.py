@@ -36,7 +36,7 @@ REASONS = [
     "header 'x' is not UTF-8",
     "over the limit of 10000",
     "event_key has 300 characters; its column takes 255 at most",
-    "Unicode escape",
+    "a text with NUL",
     "no_forbidden",
 ]
 
