@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any
@@ -14,6 +14,21 @@ from boxengine.errors import InvalidItem
 
 ACTIONS = {"insert": "created", "update": "updated", "delete": "deleted"}
 """The actions that can emit, each with its word in an event's name."""
+
+
+def objects_of(given: Iterable[Any], action: str) -> Iterator[Any]:
+    """The objects that ``emit`` is called with.
+
+    Raises:
+        InvalidItem: the action is unknown, or it is called with a single object.
+    """
+    if action not in ACTIONS:
+        raise InvalidItem(f"emit: action={action!r} is not understood; expected {', '.join(ACTIONS)}")
+    try:
+        return iter(given)
+    except TypeError:
+        kind = type(given).__name__
+        raise InvalidItem(f"emit: expected several objects, or one in a list; got an object of {kind}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

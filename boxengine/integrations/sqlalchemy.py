@@ -27,7 +27,7 @@ from boxengine.app.boxes.creating import Model
 from boxengine.domain.box import BoxType
 from boxengine.domain.names import box_name
 from boxengine.errors import InvalidItem
-from boxengine.integrations.emissions import ACTIONS, Change, Emission, Maker, Source, asked
+from boxengine.integrations.emissions import Change, Emission, Maker, Source, asked, objects_of
 
 __all__ = ["Change", "emit", "emits"]
 
@@ -124,11 +124,10 @@ def emit(session: Session, targets: Iterable[Any], *, action: str = "update") ->
     Raises:
         InvalidItem: an object's class has no ``@emits``, an object has no primary key yet, or ``action`` is unknown.
     """
-    if action not in ACTIONS:
-        raise InvalidItem(f"emit: action={action!r} is not understood; expected {', '.join(ACTIONS)}")
+    found = objects_of(targets, action)
     change = Change(action=action, before={})
     noted: list[_Noted] = []
-    for target in targets:
+    for target in found:
         emissions = _emissions(type(target))
         if not emissions:
             raise InvalidItem(f"emit: {type(target).__name__} has no @emits")

@@ -303,6 +303,8 @@ def test_what_cannot_be_emitted_for_is_said(session: Session) -> None:
         emits(OrderOutboxItem, payload=str)(as_json)  # type: ignore[type-var]
     with pytest.raises(InvalidItem, match="Line has no @emits"):
         emit(session, [Line()])
+    with pytest.raises(InvalidItem, match="expected several objects, or one in a list; got an object of Order"):
+        emit(session, Order())  # type: ignore[arg-type]
     with pytest.raises(InvalidItem, match="action='updated' is not understood; expected insert, update, delete"):
         emit(session, [Order()], action="updated")
 

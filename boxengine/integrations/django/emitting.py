@@ -24,7 +24,7 @@ from django.db.models.signals import class_prepared, post_delete, post_save, pre
 
 from boxengine.errors import InvalidItem
 from boxengine.integrations.django.creating import create_outbox_batch
-from boxengine.integrations.emissions import ACTIONS, Change, Emission, Maker, Source, asked
+from boxengine.integrations.emissions import Change, Emission, Maker, Source, asked, objects_of
 
 __all__ = ["Change", "emit", "emits"]
 
@@ -133,11 +133,10 @@ def emit(objects: Iterable[Any], *, action: str = "update", using: str | None = 
     Raises:
         InvalidItem: an object's model has no ``@emits``, or ``action`` is unknown.
     """
-    if action not in ACTIONS:
-        raise InvalidItem(f"emit: action={action!r} is not understood; expected {', '.join(ACTIONS)}")
+    found = objects_of(objects, action)
     change = Change(action=action, before={})
     batches: dict[tuple[Any, str], list[dict[str, Any]]] = {}
-    for each in objects:
+    for each in found:
         emissions = emissions_of(type(each))
         if not emissions:
             raise InvalidItem(f"emit: {type(each).__name__} has no @emits")
