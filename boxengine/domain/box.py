@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from boxengine.domain.codec import Codec
 from boxengine.domain.item_id import ItemId, number_of
+from boxengine.domain.names import url_name
 from boxengine.domain.partitioning import PartitionStrategy, number
 
 
@@ -176,8 +177,8 @@ class Box:
 
     @property
     def url_name(self) -> str:
-        """``combined/outbox_item`` is ``combined-outbox-item``; of twins each keeps its underscores."""
-        return self.label if self.twin else self.label.replace("_", "-")
+        """See ``names.url_name``."""
+        return url_name(self.name, twin=self.twin)
 
     @property
     def source(self) -> Box:

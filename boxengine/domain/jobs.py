@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from enum import IntEnum, StrEnum
 from typing import Any
 
+from boxengine.domain.names import url_name
+
 
 class JobState(StrEnum):
     """The state of a job. The last four are final, until somebody asks for a retry."""
@@ -127,8 +129,8 @@ class JobBox:
 
     @property
     def url_name(self) -> str:
-        """``combined/outbox_item`` is ``combined-outbox-item``; of twins each keeps its underscores."""
-        return self.label if self.twin else self.label.replace("_", "-")
+        """See ``names.url_name``."""
+        return url_name(self.name, twin=self.twin)
 
     def pause_after(self, attempt: int) -> timedelta:
         """How long to wait after this attempt, which failed."""

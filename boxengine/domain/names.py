@@ -15,6 +15,12 @@ _WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _ENDS_LIKE_BUS = ("s", "x", "z", "ch", "sh")
 
 
+def url_name(name: str, *, twin: bool) -> str:
+    """``combined/outbox_item`` is ``combined-outbox-item``; of ``twins`` each keeps its underscores."""
+    apart = name.replace("/", "-")
+    return apart if twin else apart.replace("_", "-")
+
+
 def twins(names: Iterable[str]) -> frozenset[str]:
     """The names that differ from another one in nothing but ``/`` and ``_``: URLs have ``-`` for both, and would be the same.
 

@@ -32,8 +32,8 @@ from boxengine.adapters.sql.dialects.base import (
     Taken,
 )
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light, payload_of
-from boxengine.adapters.sql.dialects.postgresql_reads import PATIENCE, SAVEPOINT, Reads, Values, array, make_reads
-from boxengine.adapters.sql.dialects.postgresql_texts import PostgresTexts, still_pending
+from boxengine.adapters.sql.dialects.postgresql_reads import PATIENCE, SAVEPOINT, Reads, Values, make_reads
+from boxengine.adapters.sql.dialects.postgresql_texts import PostgresTexts, numbers, still_pending
 from boxengine.adapters.sql.dialects.unreadable import (
     EARLIEST,
     Unreadable,
@@ -155,7 +155,7 @@ class PostgresStatements:
 
     def locked(self, cursor: Cursor, ids: Collection[int]) -> set[int]:
         cursor.execute(
-            f"SELECT id FROM {self._table.name} WHERE id = ANY(%s::bigint[]) FOR UPDATE SKIP LOCKED", (array(ids),)
+            f"SELECT id FROM {self._table.name} WHERE id = ANY(%s::bigint[]) FOR UPDATE SKIP LOCKED", (numbers(ids),)
         )
         free = {row_id for (row_id,) in cursor.fetchall()}
         self._return(cursor)
@@ -180,13 +180,13 @@ class PostgresStatements:
         column, name = self._table.payload, self._table.name
         cursor.execute(
             f"SELECT id, octet_length({column}) FROM {name} WHERE id = ANY(%s::bigint[]) AND {column} IS NOT NULL",
-            (array(ids),),
+            (numbers(ids),),
         )
         return dict(cursor.fetchall())
 
     def payloads(self, cursor: Cursor, ids: Sequence[int]) -> dict[int, bytes]:
         cursor.execute(
-            f"SELECT id, {self._table.payload} FROM {self._table.name} WHERE id = ANY(%s::bigint[])", (array(ids),)
+            f"SELECT id, {self._table.payload} FROM {self._table.name} WHERE id = ANY(%s::bigint[])", (numbers(ids),)
         )
         return dict(cursor.fetchall())
 
@@ -201,11 +201,11 @@ class PostgresStatements:
     def waiting_keys(self, cursor: Cursor, items: Sequence[Item], upto: Mapping[int, int]) -> set[str]:
         looked = {bucket: upto[bucket] for bucket in sorted({item.bucket for item in items} & upto.keys())}
         keys = sorted({item.event_key for item in items})
-        cursor.execute(self._waiting_keys, (array(looked), array(looked.values()), keys))
+        cursor.execute(self._waiting_keys, (numbers(looked), numbers(looked.values()), keys))
         return {key for (key,) in cursor.fetchall()}
 
     def later_delivered(self, cursor: Cursor, items: Sequence[Item]) -> dict[int, int]:
-        cursor.execute(self._later, (array(item.id for item in items),))
+        cursor.execute(self._later, (numbers(item.id for item in items),))
         return dict(cursor.fetchall())
 
     def record(self, cursor: Cursor, settlement: Settlement) -> int:
@@ -215,7 +215,7 @@ class PostgresStatements:
         """Executes the writes. Inside a pipeline the cursors do not know yet how many rows they changed."""
         used: list[Cursor] = []
         if settlement.delivered:
-            used.append(cursor.execute(self._deliver, (array(settlement.delivered),), prepare=True))
+            used.append(cursor.execute(self._deliver, (numbers(settlement.delivered),), prepare=True))
         if others := settlement.not_delivered:
             table = self._table
             values: list[list[Any]] = [
@@ -239,14 +239,14 @@ class PostgresStatements:
         """Does nothing: only the table knows of outcomes."""
 
     def hold_again(self, cursor: Cursor, buckets: Sequence[int]) -> list[int]:
-        cursor.execute(self._lock, (self._idle_timeout, array(buckets), self._space))
+        cursor.execute(self._lock, (self._idle_timeout, numbers(buckets), self._space))
         granted: list[int] = cursor.fetchone()[0]
         return granted
 
     def hold_pending(self, cursor: Cursor, ids: Sequence[int]) -> list[int]:
         cursor.execute(
             f"SELECT id FROM {self._table.name} WHERE id = ANY(%s::bigint[]) AND {still_pending()} ORDER BY id FOR UPDATE",
-            (array(ids),),
+            (numbers(ids),),
         )
         return [row[0] for row in cursor.fetchall()]
 

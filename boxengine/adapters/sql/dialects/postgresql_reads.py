@@ -7,12 +7,12 @@ that column.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from boxengine.adapters.sql.connecting.round_trip import Step
 from boxengine.adapters.sql.dialects.base import MOST_PASSED, Behind
-from boxengine.adapters.sql.dialects.postgresql_texts import PostgresTexts, still_pending
+from boxengine.adapters.sql.dialects.postgresql_texts import HELD, SHARE, PostgresTexts, numbers, still_pending
 from boxengine.domain.box import StrictOrder
 
 SAVEPOINT = "boxengine_claim"
@@ -57,11 +57,11 @@ class Reads(NamedTuple):
             share: rows of each bucket; of a claim, rows of all.
             most: rows among those that bounds have passed.
         """
-        values = (array(buckets), array(buckets.values()), share)
+        values = (numbers(buckets), numbers(buckets.values()), share)
         if not self.passed:
             return values
         anew = buckets.from_start if isinstance(buckets, Behind) else ()
-        return (*values, array(buckets[bucket] for bucket in anew), array(anew), min(most, MOST_PASSED))
+        return (*values, numbers(buckets[bucket] for bucket in anew), numbers(anew), min(most, MOST_PASSED))
 
 
 def make_reads(texts: PostgresTexts, *, passed: bool) -> Reads:
@@ -70,9 +70,6 @@ def make_reads(texts: PostgresTexts, *, passed: bool) -> Reads:
     Args:
         passed: whether rows that bounds have passed are read, too.
     """
-    # A claim's two statements travel together, so the first hands its result to the second inside the server.
-    held = "current_setting('boxengine.held')::int[]"
-    share = f"greatest(1, %s / greatest(1, cardinality({held})))"
 
     def pending(
         columns: str, *, extra: str = "", share: str = "%s", held: str = "", of: str = "", suffix: str = ""
@@ -87,8 +84,8 @@ def make_reads(texts: PostgresTexts, *, passed: bool) -> Reads:
     columns = f"t.id, t.bucket, {texts.errors('t')}"
     # Runs once the table is locked. From then on, whatever is in the way of outcomes or handlers is waited for.
     unlimited = "AND (SELECT set_config('lock_timeout', NULL, true)) IS NOT NULL"
-    read = pending(texts.item_columns(), share=share, held=held, of=unlimited, suffix="FOR UPDATE OF t NOWAIT")
-    chosen, counted = f"ARRAY({pending('t.id', share=share, held=held)})", list[str]()
+    read = pending(texts.item_columns(), share=SHARE, held=HELD, of=unlimited, suffix="FOR UPDATE OF t NOWAIT")
+    chosen, counted = f"ARRAY({pending('t.id', share=SHARE, held=HELD)})", list[str]()
     if texts.strict_order is not StrictOrder.NONE:
         chosen = f"(SELECT set_config('boxengine.chosen', {chosen}::text, true))::bigint[]"
         counted = ["SELECT cardinality(nullif(current_setting('boxengine.chosen', true), '')::bigint[])"]
@@ -109,12 +106,7 @@ def make_reads(texts: PostgresTexts, *, passed: bool) -> Reads:
         claiming_alone=Step(lock_alone, read),
         # A DELETE always waits.
         claiming_removed=Step(lock_alone, f"SAVEPOINT {SAVEPOINT}", remove, *counted),
-        looking=Step(lock, pending("t.id, t.bucket", share=share, held=held)),
+        looking=Step(lock, pending("t.id, t.bucket", share=SHARE, held=HELD)),
         counted=len(counted),
         passed=passed,
     )
-
-
-def array(values: Iterable[int]) -> str:
-    """An array in PostgreSQL's text form: the driver's own dumper takes ten times as long for a list."""
-    return "{" + ",".join(map(str, values)) + "}"

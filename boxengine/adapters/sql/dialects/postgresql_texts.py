@@ -6,7 +6,7 @@ Every query for pending rows goes bucket by bucket (``LATERAL``) and asks for th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import assert_never
 
 from boxengine.adapters.sql.dialects.unreadable import is_within_reach
@@ -23,6 +23,10 @@ _MAX_EXPONENT = 64
 """With this exponent every pause has long reached its maximum, and the power still fits a float."""
 _NO_ID = 2**63 - 1
 """Greater than every id."""
+HELD = "current_setting('boxengine.held')::int[]"
+"""The buckets that a claim has got. Its statements travel together, so the first hands them to the others inside the server."""
+SHARE = f"greatest(1, %s / greatest(1, cardinality({HELD})))"
+"""How many of a claim's rows each of these buckets gets."""
 _LONG = 10**9
 """Seconds; a cap for the time until a delayed row is due, which may be infinite."""
 
@@ -250,6 +254,11 @@ class PostgresTexts:
 
     def _zoned(self, column: str) -> str:
         return f"t.{column}" if column in self._table.zoned else f"t.{column}{_IN_UTC} AS {column}"
+
+
+def numbers(of: Iterable[int]) -> str:
+    """An array in PostgreSQL's text form: the driver's own dumper takes ten times as long for a list."""
+    return "{" + ",".join(map(str, of)) + "}"
 
 
 def still_pending(row: str = "") -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from boxengine.adapters.sql.connecting.cursors import Cursor
 from boxengine.adapters.sql.dialects.base import ROW_FIELDS, Row
-from boxengine.adapters.sql.log.reading import numbers
+from boxengine.adapters.sql.dialects.postgresql_texts import numbers
 from boxengine.domain.item import Item
 from boxengine.domain.log_progress import Portions, Position, Reading, SortedOut
 

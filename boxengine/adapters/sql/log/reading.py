@@ -7,9 +7,9 @@ delivered.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from boxengine.adapters.sql.dialects.postgresql_texts import WITHOUT_ZONE
+from boxengine.adapters.sql.dialects.postgresql_texts import HELD, SHARE, WITHOUT_ZONE
 from boxengine.adapters.sql.log.tables import BUCKET, XACT, LogTable
 from boxengine.adapters.sql.shape.tables import for_driver
 from boxengine.domain.log_progress import PARTS
@@ -20,7 +20,6 @@ NOW = "current_setting('boxengine.snapshot')::pg_snapshot"
 """The snapshot in which the claim's transaction has read its positions."""
 BEHIND = "t.id <= held.place AND held.batch IS NOT NULL AND pg_visible_in_snapshot(t.xact, held.batch)"
 """The part of the current batch that has been passed."""
-HELD = "current_setting('boxengine.held')::int[]"
 SERVER = (
     "coalesce(nullif(current_setting('boxengine.server', true), '')::bigint, "
     "(SELECT set_config('boxengine.server', system_identifier::text, false)::bigint FROM pg_control_system()))"
@@ -91,18 +90,17 @@ class ReadingTexts:
         Args:
             fills: the portions are ``filling``, not ``even``.
         """
-        share = f"greatest(1, %s / greatest(1, cardinality({HELD})))"
-        most, room = f"{share} + 1", ""
+        most, room = f"{SHARE} + 1", ""
         if fills:
-            most = f"greatest({share}, %s / {PARTS}) + 1"
+            most = f"greatest({SHARE}, %s / {PARTS}) + 1"
             under_way = "(SELECT count(*) FROM held WHERE held.floor IS NOT NULL)"
-            room = f" LIMIT greatest(1, %s - {share} * {under_way}) + {PARTS} + 1"
+            room = f" LIMIT greatest(1, %s - {SHARE} * {under_way}) + {PARTS} + 1"
         beginning = self._between(self._columns, limit=most, within=_CLAIMED)
         return (
             f"{_held('p.floor, p.ceiling', newest(self._positions, HELD) + ' AS p')} "
             # Its limit keeps the rows of a bucket together.
             f"(SELECT i.* FROM held CROSS JOIN LATERAL ({beginning} LIMIT {most}) AS i WHERE held.floor IS NULL{room}) UNION ALL "
-            f"SELECT i.* FROM held CROSS JOIN LATERAL ({self._by_id(share)}) AS i WHERE held.floor IS NOT NULL"
+            f"SELECT i.* FROM held CROSS JOIN LATERAL ({self._by_id(SHARE)}) AS i WHERE held.floor IS NOT NULL"
         )
 
     def measure(self) -> str:
@@ -260,8 +258,3 @@ def item_columns(found: LogTable, *, light: int) -> str:
 def array(values: Sequence[object]) -> str:
     """An array as PostgreSQL writes it, of numbers or snapshots."""
     return "{" + ",".join("NULL" if each is None else f'"{each}"' for each in values) + "}"
-
-
-def numbers(of: Iterable[int]) -> str:
-    """The same of numbers alone, in less time."""
-    return "{" + ",".join(map(str, of)) + "}"

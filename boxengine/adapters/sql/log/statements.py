@@ -16,12 +16,13 @@ from boxengine.adapters.sql.dialects.base import LOOKED_AT, LOOKED_THROUGH, Row,
 from boxengine.adapters.sql.dialects.payloads import MAX_BATCH_BYTES, light
 from boxengine.adapters.sql.dialects.postgresql import PostgresStatements
 from boxengine.adapters.sql.dialects.postgresql_reads import ONE_PLAN, PATIENCE
+from boxengine.adapters.sql.dialects.postgresql_texts import numbers
 from boxengine.adapters.sql.dialects.unreadable import is_within_reach
 from boxengine.adapters.sql.log import in_doubt
 from boxengine.adapters.sql.log.foreign import REASON, ForeignPositions
 from boxengine.adapters.sql.log.look import Held, Look, Questions
 from boxengine.adapters.sql.log.partitions import span_of
-from boxengine.adapters.sql.log.reading import ReadingTexts, array, item_columns, numbers
+from boxengine.adapters.sql.log.reading import ReadingTexts, array, item_columns
 from boxengine.adapters.sql.log.tables import BUCKET, LogTable, names_in
 from boxengine.adapters.sql.log.texts import LogTexts
 from boxengine.adapters.sql.shape.tables import BoxTable, for_driver
