@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -97,6 +97,8 @@ class Creator:
         Raises:
             InvalidItem: as for one; nothing of the batch is inserted then.
         """
+        if not isinstance(batch, Iterable):
+            raise self._no_dicts(batch)
         rows = [self._merged(attributes) for attributes in batch]
         if not rows:
             return []
@@ -109,12 +111,18 @@ class Creator:
     def _merged(self, attributes: Mapping[str, Any]) -> Attributes:
         """A copy, in which ``own_columns`` stand beside the others, as if given one by one."""
         if not isinstance(attributes, Mapping):
-            raise InvalidItem(
-                f"box {self.box.name}: expected a list of dicts, one with the attributes of each item; got {attributes!r:.80}"
-            )
+            raise self._no_dicts(attributes)
         row = dict(attributes)
         own = row.pop("own_columns", None)
-        return {**own, **row} if own else row
+        if not own:
+            return row
+        if not isinstance(own, Mapping):
+            raise InvalidItem(f"box {self.box.name}: own_columns: expected a dict, got {own!r:.80}")
+        return {**own, **row}
+
+    def _no_dicts(self, given: object) -> InvalidItem:
+        expected = "expected a list of dicts, one with the attributes of each item"
+        return InvalidItem(f"box {self.box.name}: {expected}; got {given!r:.80}")
 
     def _through(self, middlewares: Sequence[Middleware], insert: Callable[..., Any], attributes: Any) -> Any:
         """What ``insert`` returns, whatever the middlewares around it return.

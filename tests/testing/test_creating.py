@@ -120,14 +120,22 @@ def test_a_dedup_key_that_tells_no_items_apart_is_refused(
     assert tested.emitted(OrderOutboxItem) == []
 
 
-@pytest.mark.parametrize("batch", [{"event_key": 1, "payload": b""}, [b"{}"]], ids=["a lone dict", "payloads"])
+@pytest.mark.parametrize(
+    "batch", [{"event_key": 1, "payload": b""}, [b"{}"], None], ids=["a lone dict", "payloads", "nothing returned"]
+)
 def test_a_batch_that_is_no_list_of_dicts_is_refused(
     tested: MemoryBoxes | DatabaseBoxes, session: Session, batch: Any
 ) -> None:
     with pytest.raises(
-        InvalidItem, match=r"^box order_outbox_item: expected a list of dicts, .*; got ('event_key'|b'{}')$"
+        InvalidItem, match=r"^box order_outbox_item: expected a list of dicts, .*; got ('event_key'|b'{}'|None)$"
     ):
         tested.create_outbox_batch(session, OrderOutboxItem, batch)
+
+
+def test_own_columns_that_are_no_dict_are_refused(tested: MemoryBoxes | DatabaseBoxes, session: Session) -> None:
+    columns: Any = ["tenant"]
+    with pytest.raises(InvalidItem, match=r"^box order_outbox_item: own_columns: expected a dict, got \['tenant'\]$"):
+        tested.create_outbox_item(session, OrderOutboxItem, event_key=1, payload=b"", own_columns=columns)
 
 
 def test_a_box_of_jobs_takes_no_items_and_a_box_of_items_no_jobs(

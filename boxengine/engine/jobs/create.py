@@ -48,7 +48,7 @@ class JobChecks:
             InvalidItem: it cannot be a job.
         """
         if not isinstance(given, Mapping):
-            raise self._refused(f"expected a list of dicts, one with the attributes of each job; got {given!r:.80}")
+            raise self._no_dicts(given)
         unknown = sorted(given.keys() - _KNOWN)
         if unknown:
             raise self._refused(unknown_attributes(unknown, _KNOWN))
@@ -149,6 +149,9 @@ class JobChecks:
             )
         return value
 
+    def _no_dicts(self, given: object) -> InvalidItem:
+        return self._refused(f"expected a list of dicts, one with the attributes of each job; got {given!r:.80}")
+
     def _refused(self, message: str) -> InvalidItem:
         return InvalidItem(f"box {self.box.name}: {message}")
 
@@ -185,5 +188,7 @@ class JobCreator(JobChecks):
         Raises:
             InvalidItem: one of them cannot be a job. None is inserted then.
         """
+        if not isinstance(batch, Iterable):
+            raise self._no_dicts(batch)
         jobs = [self.checked(attributes) for attributes in batch]
         return self._rows.insert(session, jobs) if jobs else []

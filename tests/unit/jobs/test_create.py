@@ -133,6 +133,9 @@ def test_of_a_batch_with_a_mistake_nothing_is_inserted() -> None:
 
 def test_a_batch_is_a_list_of_dicts() -> None:
     creator = JobCreator(BOX, Kept(), tasks={"report"})
-    batch: Any = {"task": "report"}  # the list around it was forgotten
-    with pytest.raises(InvalidItem, match="expected a list of dicts, one with the attributes of each job; got 'task'"):
-        creator.create(None, batch)
+    given: list[Any] = [{"task": "report"}, None]  # the list around it was forgotten; a function returned nothing
+    for batch, said in zip(given, ("'task'", "None"), strict=True):
+        with pytest.raises(
+            InvalidItem, match=f"expected a list of dicts, one with the attributes of each job; got {said}"
+        ):
+            creator.create(None, batch)
