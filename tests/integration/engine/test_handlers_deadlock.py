@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -20,12 +22,25 @@ HEAVY = 200
 CHANGE = sa.text("UPDATE accounts SET amount = amount + 1 WHERE id = :id")
 
 
+def _passes(error: DBAPIError) -> None:
+    raise error
+
+
+def _ignores(_error: DBAPIError) -> None:
+    """The transaction has failed; so has what the handler writes next."""
+
+
+def _raises_another(_error: DBAPIError) -> None:
+    raise ValueError("no transfer")
+
+
 class Transfer:
     """Changes accounts 1 and 2. The first time, somebody else changes 2 and 1."""
 
-    def __init__(self, rig: Rig, *, catches: bool) -> None:
+    def __init__(self, rig: Rig, then: Callable[[DBAPIError], None] = _passes) -> None:
+        """``then`` is called with the error of the deadlock."""
         self._rig = rig
-        self._catches = catches
+        self._then = then
         self._other: threading.Thread | None = None
         self.errors: list[DBAPIError] = []
 
@@ -40,8 +55,7 @@ class Transfer:
         except DBAPIError as error:
             self.errors.append(error)
             self._other.join(timeout=30)
-            if not self._catches:
-                raise
+            self._then(error)
 
     def _change_backwards(self) -> None:
         with self._rig.engine.begin() as connection:
@@ -63,23 +77,55 @@ class Transfer:
         return int(waiting) > 0
 
 
+class Transfers(Transfer):
+    """The same for whole batches."""
+
+    def call_batch(self, items: Sequence[Item], *, session: Session) -> list[None]:
+        for item in items:
+            self(item, item.payload, session=session)
+        return [None] * len(items)
+
+
 @pytest.fixture
 def rig(make_rig: MakeRig) -> Rig:
-    rig = make_rig(box={"bucket_size": 1, "retry_strategies": ["no_delay"], "max_retries": 3})
+    rig = make_rig(box={"bucket_size": 1, "max_retries": 0})
     rig.execute("CREATE TABLE accounts (id int PRIMARY KEY, amount int NOT NULL)")
     for account in range(1, HEAVY + 3):
         rig.execute("INSERT INTO accounts VALUES (:id, 0)", id=account)
     return rig
 
 
-@pytest.mark.parametrize("catches", [False, True], ids=["lets it pass", "catches it"])
-def test_the_next_attempt_writes_everything_once(rig: Rig, catches: bool) -> None:
-    transfer = Transfer(rig, catches=catches)
+@pytest.mark.parametrize(
+    ("kind", "then"),
+    [(Transfer, _passes), (Transfer, _ignores), (Transfers, _passes), (Transfers, _raises_another)],
+)
+def test_it_is_called_again_without_a_failed_attempt_and_writes_everything_once(
+    rig: Rig, kind: type[Transfer], then: Callable[[DBAPIError], None]
+) -> None:
+    transfer = kind(rig, then)
     rig.carry(transfer)
     (item,) = rig.create("a")
     with rig.worker():
         eventually(lambda: rig.row(item).status == Status.DELIVERED, what="its delivery")
     assert len(transfer.errors) == 1
+    assert (rig.row(item).errors_count, rig.row(item).error_log) == (0, None)
     # One from the other transaction, one from the attempt that succeeded; nothing of the first one's half.
     amounts = rig.ask("SELECT amount FROM accounts WHERE id IN (1, 2) ORDER BY id")
     assert [row.amount for row in amounts] == [2, 2]
+
+
+def test_one_that_gets_over_it_and_fails_of_something_else_has_failed(rig: Rig) -> None:
+    if rig.engine.dialect.name != "postgresql":
+        return  # the server ends the whole transaction, savepoints and all
+
+    class Careful(Transfer):
+        def __call__(self, item: Item, payload: Any, *, session: Session) -> None:
+            with suppress(ValueError), session.begin_nested():
+                super().__call__(item, payload, session=session)
+            raise LookupError("no such account")
+
+    rig.carry(Careful(rig, _raises_another))
+    (item,) = rig.create("a")
+    with rig.worker():
+        eventually(lambda: rig.row(item).status == Status.FAILED, what="its failure")
+    assert "LookupError: no such account" in rig.row(item).error_log

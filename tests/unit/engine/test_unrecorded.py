@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from boxengine.domain.box import StrictOrder
 from boxengine.domain.item import Item, Status
-from boxengine.errors import StoreUnavailable, TransactionLost
+from boxengine.errors import StoreConflict, StoreUnavailable, TransactionLost
 from tests.unit.engine.bench import Batches, Bench, Single, spec
 
 
@@ -67,6 +70,40 @@ def test_an_item_whose_handler_loses_the_transaction_again_and_again_lets_the_ot
     assert transport.ids == [first, bad] * 3
     bench.run(delivery)
     assert [bench.row(each).status for each in (first, bad, last)] == [2, 0, 2]
+    assert bench.row(bad).errors_count == 0
+    assert bench.tracked == []
+
+
+class Writing(Single):
+    """Writes through the session."""
+
+    def __call__(self, item: Item, payload: Any, *, session: Any) -> Any:
+        return super().__call__(item, payload)
+
+
+class WritingBatches(Batches):
+    """The same for whole batches."""
+
+    def call_batch(self, items: Sequence[Item], *, session: Any) -> list[Any]:
+        return super().call_batch(items)
+
+
+@pytest.mark.parametrize("kind", [Writing, WritingBatches])
+def test_another_transaction_in_a_handlers_way_costs_no_attempt_and_in_the_end_lets_the_others_go(
+    kind: type[Writing | WritingBatches],
+) -> None:
+    def answer(item: Item) -> None:
+        if item.id == bad:
+            raise StoreConflict("the database: deadlock detected")
+
+    bench = Bench(strict_order=StrictOrder.KEY)
+    first, bad, follower, last = bench.insert(1, 2, 2, 3)
+    transport = kind(answer)
+    delivery = bench.delivery(spec(transport))
+    reports = [bench.run(delivery) for _ in range(4)]
+    assert [bench.row(each).status for each in (first, bad, follower, last)] == [2, 0, 0, 2]
+    assert [report.progressed for report in reports] == [True, True, True, False]
+    assert not any(report.unreachable for report in reports)
     assert bench.row(bad).errors_count == 0
     assert bench.tracked == []
 

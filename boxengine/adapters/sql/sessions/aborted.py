@@ -23,6 +23,8 @@ _DEADLOCK = 1213
 """MySQL and MariaDB have undone the whole transaction; the next statement begins a new one without a word."""
 _NO_SAVEPOINT, _NO_SAVEPOINT_STATE = 1305, "3B001"
 """A savepoint does not exist. Of SQLAlchemy's, because a handler's COMMIT, or DDL in MariaDB, has ended the transaction."""
+_CONFLICTS = frozenset({"40001", "40P01"})
+"""PostgreSQL's states of a serialization failure and of a deadlock. A savepoint gets its transaction out of either."""
 _SAVEPOINTS = "sa_savepoint_"
 """How SQLAlchemy's begin."""
 _SESSION = "boxengine_session"
@@ -49,6 +51,29 @@ def note_errors(connection: Connection, transaction: HandlersTransaction) -> Non
 def is_aborted(connection: Connection) -> bool:
     """Whether PostgreSQL refuses every statement of the connection's transaction. Asks only the driver."""
     return _status(connection.connection.driver_connection) == _IN_ERROR
+
+
+def conflict(connection: Connection, transaction: HandlersTransaction, error: BaseException) -> BaseException | None:
+    """The driver's error if another transaction was in the way of the handler, and not something in its item.
+
+    Args:
+        error: what came out of the handler.
+    """
+    failure = transaction.failure
+    met = getattr(failure, "orig", None)
+    if failure is None or getattr(met, "sqlstate", None) not in _CONFLICTS:
+        return None
+    # A handler may have got over it, in a savepoint of its own, and have failed of something else.
+    return met if is_aborted(connection) or failure in _causes(error) else None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen = set[int]()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
 def is_lost(connection: Connection, transaction: HandlersTransaction) -> bool:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, NestedTransaction, RootTransaction
 
-from boxengine.adapters.sql.sessions.aborted import ADVICE, is_aborted, is_lost, note_errors
+from boxengine.adapters.sql.sessions.aborted import ADVICE, conflict, is_aborted, is_lost, note_errors
 from boxengine.adapters.sql.sessions.constraints import CHECK_AT_ONCE
 from boxengine.engine.attempt import ends_the_worker
-from boxengine.errors import BoxError, TransactionLost
+from boxengine.errors import BoxError, StoreConflict, TransactionLost
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -64,6 +64,7 @@ class HandlersSession:
 
         Raises:
             BoxError: a statement failed, and the block went on in the transaction that had failed with it.
+            StoreConflict: a statement failed because of another transaction, and the block with it.
             TransactionLost: the claim's transaction is gone.
         """
         if self._session is not None and self._session.in_transaction():
@@ -82,9 +83,12 @@ class HandlersSession:
                 if ends_the_worker(error):
                     raise  # Ctrl-C in the middle of a statement is what the connection was lost to
                 raise TransactionLost(self._loss()) from error
+            met = None if ends_the_worker(error) else conflict(self._connection, self, error)
             if self._session is not None:
                 self._session.rollback()
             part.undo()
+            if met is not None:
+                raise StoreConflict(self._sentence(met)) from error
             raise
         finally:
             self._parts.pop()

@@ -124,6 +124,9 @@ class Batches:
         finally:
             parts.circuits.leave(entry, sent)
         goes_on = entry is not FREE and self._goes_on(course, handled)
+        if sent is not None and sent.in_conflict:
+            parts.recording.undone(sent.in_conflict)
+            goes_on = True  # whoever was in the way is mostly done by now
         self._tell(claim.items, handled, recorded, seconds=parts.clock.monotonic() - began)
         return report(
             self._box,
@@ -171,7 +174,7 @@ class Batches:
             parts.recording.lost(lost.item_ids)
             raise
         seconds = parts.clock.monotonic() - began
-        failed = parts.recording.attempts(admitted.failed, now=claim.now)
+        failed = parts.recording.attempts(admitted.failed, now=claim.now) if admitted.failed else []
         if sent.failed:
             failed += parts.recording.attempts(sent.failed, now=parts.clock.now())
         settlement = Settlement(list(sent.delivered), list(admitted.discarded), failed)

@@ -14,7 +14,7 @@ from boxengine.engine.attempt import error_log, reason_of
 from boxengine.engine.delivering.batches.remembered import Remembered
 from boxengine.engine.delivering.batches.resting import Resting
 from boxengine.engine.delivering.calls.sent import Failed
-from boxengine.errors import StoreUnavailable
+from boxengine.errors import StoreConflict, StoreUnavailable
 from boxengine.ports import ErrorTracker, Observer, PlainClaim, events
 
 MOST_NAMED = 20
@@ -65,6 +65,12 @@ class Recording:
     def lost(self, item_ids: Iterable[ItemId]) -> None:
         """The transaction was lost while their handler was at work. Where that goes on, they must let others go."""
         self._resting.unrecorded(item_ids)
+
+    def undone(self, conflicts: Sequence[tuple[ItemId, StoreConflict]]) -> None:
+        """What the handlers of these items wrote is undone, because another transaction was in the way. That is no attempt."""
+        self._resting.unrecorded(item_id for item_id, _ in conflicts)
+        for item_id, conflict in conflicts:
+            self._observer.see(events.FetchFailed(self._box, f"item {item_id}: {conflict}"))
 
     def _attempt(self, failure: Failed, *, now: datetime, ended: bool) -> FailedAttempt:
         item, problem, where = failure

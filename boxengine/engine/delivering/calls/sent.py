@@ -11,7 +11,7 @@ from boxengine.domain.item_id import ItemId
 from boxengine.engine.answers import KEPT_BACK, WITHHELD
 from boxengine.engine.attempt import text_of
 from boxengine.engine.delivering.calls.ordering import Route
-from boxengine.errors import NoAnswerInTime, Unavailable
+from boxengine.errors import NoAnswerInTime, StoreConflict, Unavailable
 
 MIDDLEWARE = "middleware"
 """Where an item fails that fails in a middleware."""
@@ -40,6 +40,8 @@ class Sent:
     """Items that stay pending although it was their turn. Their followers must not overtake them."""
     kept_back: Sequence[Item] = field(default_factory=list)
     """The waiting items whose middleware did not call ``call_next()``."""
+    in_conflict: Sequence[tuple[ItemId, StoreConflict]] = ()
+    """The waiting items whose handlers met another transaction in the database, each with what the database said."""
     unreachable: Mapping[str, Unavailable] = field(default_factory=dict)
     """By transport, why it is not called any more."""
     reached: frozenset[str] = frozenset()
@@ -82,9 +84,11 @@ class Sent:
         return replace(self, waiting=[*self.waiting, *items], unreachable=unreachable, reached=reached)
 
     def judged(self, failures: Iterable[Failed]) -> Sent:
-        """These were not delivered: failed attempts, except where the receiver cannot be reached or never got the item."""
+        """These were not delivered: failed attempts, except where the receiver cannot be reached or never got the item, or where
+        another transaction was in the way of what its handler wrote.
+        """
         failed, waiting, kept_back = [*self.failed], [*self.waiting], [*self.kept_back]
-        unreachable = {**self.unreachable}
+        in_conflict, unreachable = [*self.in_conflict], {**self.unreachable}
         for failure in failures:
             item, problem, where = failure
             if problem is KEPT_BACK:
@@ -92,6 +96,9 @@ class Sent:
                 waiting.append(item)
             elif problem is WITHHELD:
                 waiting.append(item)
+            elif isinstance(problem, StoreConflict):
+                waiting.append(item)
+                in_conflict.append((item.id, problem))
             elif isinstance(problem, Unavailable):
                 waiting.append(item)
                 unreachable[where] = problem
@@ -105,6 +112,7 @@ class Sent:
             failed=failed,
             waiting=waiting,
             kept_back=kept_back,
+            in_conflict=in_conflict,
             unreachable=unreachable,
             reached=self.reached - unreachable.keys(),
         )

@@ -21,7 +21,7 @@ from boxengine.engine.delivering.calls.sent import Failed, Sent
 from boxengine.engine.delivering.calls.transports import Carrier
 from boxengine.engine.delivering.calls.undoing import Undo
 from boxengine.engine.delivering.calls.watch import Watch
-from boxengine.errors import NoAnswerInTime, TransactionLost, Unavailable
+from boxengine.errors import NoAnswerInTime, StoreConflict, TransactionLost, Unavailable
 from boxengine.ports import Claim, NotTaken, Result, events
 
 _ID = itemgetter(Item._fields.index("id"))
@@ -174,7 +174,7 @@ class Whole:
     def _halve_in_session(self, route: Route, attempt: _Attempt, error: BaseException) -> Sent:
         items, sent, where = attempt.left, attempt.sent, attempt.at.name
         problem = ungrouped(error)
-        if isinstance(problem, Unavailable):
+        if isinstance(problem, Unavailable) and not isinstance(problem, StoreConflict):
             return sent.put_off(items, problem, where)
         if self._hopeless(items, error):
             return sent.judged(Failed(item, error, where) for item in items)
