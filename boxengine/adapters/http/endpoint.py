@@ -247,12 +247,14 @@ class Endpoint:
         plain, tls = _pools()
         if not self._secure:
             return plain(address, self._port, **options)
-        # The certificate is checked against the name in the URL, not against the address that was checked.
+        # The certificate is checked against the name in the URL, not against the address that was checked. A dot at the name's
+        # end keeps resolvers from completing it, and stands in no certificate.
+        name = self.host.removesuffix(".")
         return tls(
             address,
             self._port,
-            server_hostname=self.host,
-            assert_hostname=self.host,
+            server_hostname=name,
+            assert_hostname=name,
             ca_certs=self._ca_file,
             cert_reqs="CERT_REQUIRED",
             **options,

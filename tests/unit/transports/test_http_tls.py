@@ -47,7 +47,7 @@ def make(trusted: Certificate) -> Iterator[Callable[..., HttpTransport]]:
 @pytest.fixture
 def two_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     def resolved(host: str, port: int, *_args: Any, **_kwargs: Any) -> list[Any]:
-        found = ADDRESSES if host == "hooks.example" else (host,)
+        found = ADDRESSES if host in {"hooks.example", "hooks.example."} else (host,)
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in found]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolved)
@@ -152,6 +152,14 @@ def test_a_certificate_for_another_name_costs_no_attempt(
     with server(over_tls(trusted, accept)) as port:
         assert "hostname 'localhost' doesn't match" in outage(make(port, host="localhost")(make_item(), b""))
         assert make(port)(make_item(), b"") is None
+
+
+def test_a_dot_at_the_end_of_the_name_is_no_part_of_the_certificates_name(
+    make: Callable[..., HttpTransport], trusted: Certificate, two_addresses: None
+) -> None:
+    """With it, no resolver adds a search domain, which is usual in Kubernetes."""
+    with server(over_tls(trusted, accept)) as port:
+        assert make(port, host="hooks.example.")(make_item(), b"") is None
 
 
 def test_a_receiver_that_wants_a_certificate_of_ours_costs_no_attempt(
