@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from boxengine.adapters.http.guard import Guard, is_private_literal
-from boxengine.adapters.http.headers import NAME
+from boxengine.adapters.http.headers import CONTROL, NAME
 from boxengine.domain.masking import masked_text
 from boxengine.errors import BoxError
 
@@ -73,9 +73,14 @@ class Target(NamedTuple):
         """The target of this URL.
 
         Raises:
-            BoxError: it is no absolute http(s) URL, carries credentials, has braces, or has a private address that is not
-                allowed.
+            BoxError: it is no absolute http(s) URL, carries credentials, has a control character or braces, or has a private
+                address that is not allowed.
         """
+        # A blank that was copied along would be sent as a part of the path, or be looked up as a part of the name.
+        url = url.strip()
+        if CONTROL.search(url) is not None or "\t" in url:
+            # Python would leave it out without a word.
+            raise BoxError(f"http: url {masked_text(url)!r}: it has a control character, such as a line break or a tab")
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -86,7 +91,7 @@ class Target(NamedTuple):
             ) from None
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise BoxError(f"http: url {masked_text(url)!r}: expected http://... or https://...")
-        if parts.username or parts.password:
+        if "@" in parts.netloc:
             raise BoxError("http: credentials in the url end up in logs; send them with `headers`")
         if not parts.netloc.isascii():
             raise BoxError(f"http: url: the host {parts.hostname} has letters beyond ASCII: write it as xn--...")

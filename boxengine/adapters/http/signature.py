@@ -48,15 +48,16 @@ def _as_utf_8(secret: str) -> bytes:
 
 
 def _key(secret: str) -> bytes:
-    if secret.startswith(ASYMMETRIC):
+    bare = secret.strip()
+    if bare.startswith(ASYMMETRIC):
         raise BoxError(
             f"http: a secret that starts with {ASYMMETRIC} is for signatures v1a; expected one for v1: {PREFIX}..."
         )
-    if not secret.startswith(PREFIX):
-        key = _as_utf_8(secret)
+    if not bare.startswith(PREFIX):
+        key = _as_utf_8(secret) if bare else b""
     else:
         # Some people omit the padding, or use base64's URL-safe alphabet.
-        encoded = secret.strip().removeprefix(PREFIX).rstrip("=").translate(FROM_URLS)
+        encoded = bare.removeprefix(PREFIX).rstrip("=").translate(FROM_URLS)
         try:
             key = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
         except binascii.Error as error:

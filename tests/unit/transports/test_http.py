@@ -81,6 +81,12 @@ def test_an_item_arrives_with_its_headers_and_payload(make: Make, hook: Receiver
     assert request.headers["x-own"].encode("latin-1").decode() == "grün"
 
 
+def test_blanks_around_the_url_are_not_a_part_of_it(make: Make, hook: Receiver) -> None:
+    """As in a variable of the environment that was copied with one."""
+    assert make(url=f" {hook.url}?tenant=a \n")(make_item(), b"{}") is None
+    assert hook.requests[0].path == "/hook?tenant=a"
+
+
 def test_a_structure_is_sent_as_json(make: Make, hook: Receiver) -> None:
     make()(make_item(), {"a": 1})
     assert json.loads(hook.requests[0].body) == {"a": 1}
@@ -128,9 +134,11 @@ def test_a_secret_is_understood_with_its_padding_without_it_and_in_the_alphabet_
     spellings = [base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()]
     spellings += [spelling.rstrip("=") for spelling in spellings]
     spellings.append(spellings[0] + "\n")
-    headers = Signer([f"whsec_{spelling}" for spelling in spellings]).headers(message_id="m", timestamp=1, body=b"x")
+    secrets = [f"whsec_{spelling}" for spelling in spellings]
+    secrets.append(f" {secrets[0]} ")
+    headers = Signer(secrets).headers(message_id="m", timestamp=1, body=b"x")
     wanted = "v1," + base64.b64encode(hmac.digest(raw, b"m.1.x", "sha256")).decode()
-    assert headers["webhook-signature"].split() == [wanted] * len(spellings)
+    assert headers["webhook-signature"].split() == [wanted] * len(secrets)
 
 
 def test_cloudevents_travel_in_binary_mode_with_percent_encoding(make: Make, hook: Receiver) -> None:
@@ -761,10 +769,13 @@ def test_connections_are_kept_to_a_few_addresses_however_many_the_name_has_had(
         ({"url": "ftp://a/b"}, "expected http://"),
         ({"url": "/relative"}, "expected http://"),
         ({"url": "https://me:secret@a/"}, "credentials in the url"),
+        ({"url": "https://@a/"}, "credentials in the url"),
+        ({"url": "https://a/b\nc"}, "a line break or a tab"),
         ({"concurrency": 0}, "at least 1"),
         ({"format": "soap"}, "expected plain, cloudevents or cloudevents_structured"),
         ({"secret": "whsec_%%"}, "must continue in base64"),
         ({"secret": ""}, "an empty secret signs nothing"),
+        ({"secret": " \t"}, "an empty secret signs nothing"),
         ({"secret": "whsk_abc"}, "expected one for v1: whsec_"),
     ],
 )
