@@ -8,11 +8,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from functools import cache
+from http import HTTPStatus
 from threading import Lock
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from boxengine.adapters.http.guard import Guard, is_private_literal
+from boxengine.adapters.http.head import HeadInTime
 from boxengine.adapters.http.headers import CONTROL, NAME
 from boxengine.domain.masking import masked_text
 from boxengine.errors import BoxError
@@ -42,7 +44,7 @@ class BrokenOff(NoAnswer):
 
 
 class Stale(NoAnswer):
-    """A kept connection broke before an answer: most likely the receiver was closing it already."""
+    """A kept connection broke before an answer, or the answer is 408: most likely the receiver was closing it already."""
 
 
 class NotInTime(NoAnswer):
@@ -298,19 +300,25 @@ def _pools() -> tuple[Any, Any]:
     as for a new connection that breaks, or stays silent, after a request was sent.
     """
     from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, exceptions  # noqa: PLC0415 - as in Endpoint
+    from urllib3.connection import HTTPConnection, HTTPSConnection  # noqa: PLC0415
     from urllib3.util.ssl_match_hostname import CertificateError  # noqa: PLC0415
 
     class PlainPool(_ForgetsIdleConnections, HTTPConnectionPool):
+        ConnectionCls: Any = _with_heads_in_time(HTTPConnection)
+
         def _make_request(self, conn: Any, *arguments: Any, **options: Any) -> Any:
             kept = not conn.is_closed
             try:
-                return super()._make_request(conn, *arguments, **options)
+                response = super()._make_request(conn, *arguments, **options)
             except ConnectionError as error:
                 if not kept:
                     raise
                 raise Stale(f"{type(error).__name__}: {error}") from error
+            return _unless_closing(response, kept=kept)
 
     class TlsPool(PlainPool, HTTPSConnectionPool):
+        ConnectionCls = _with_heads_in_time(HTTPSConnection)
+
         def _validate_conn(self, conn: Any) -> None:
             """Connects; urllib3 calls it before it sends anything."""
             try:
@@ -331,6 +339,18 @@ def _pools() -> tuple[Any, Any]:
                 raise NotConnected(f"TLS: {error}") from error
 
     return PlainPool, TlsPool
+
+
+def _with_heads_in_time(connection: type) -> type:
+    return type(connection.__name__, (connection,), {"response_class": HeadInTime})
+
+
+def _unless_closing(response: Any, *, kept: bool) -> Any:
+    """The answer, unless it says 408 on a kept connection: some servers and load balancers do when they close an idle one."""
+    if kept and response.status == HTTPStatus.REQUEST_TIMEOUT:
+        response.close()
+        raise Stale("answered 408")
+    return response
 
 
 def _ends_where_it_says(response: Any) -> bool:

@@ -17,6 +17,8 @@ class Request:
     path: str
     headers: dict[str, str]
     body: bytes
+    connection: int
+    """Its number."""
 
 
 Reply = tuple[int, dict[str, str], bytes]
@@ -62,6 +64,7 @@ def receiver(host: str = "127.0.0.1") -> Iterator[Receiver]:
             with state.lock:
                 state.connections += 1
                 state.open += 1
+                self.connection_number = state.connections
 
         def finish(self) -> None:
             super().finish()
@@ -71,7 +74,7 @@ def receiver(host: str = "127.0.0.1") -> Iterator[Receiver]:
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            request = Request(self.command, self.path, headers, body)
+            request = Request(self.command, self.path, headers, body, self.connection_number)
             with state.lock:
                 state.requests.append(request)
             status, extra, content = state.reply(request)

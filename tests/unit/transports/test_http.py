@@ -514,6 +514,42 @@ def test_a_connection_that_was_idle_for_long_is_not_used_again(make: Make, monke
         transport.close()
 
 
+def test_a_kept_connection_that_says_408_as_it_closes_costs_nothing(make: Make, hook: Receiver) -> None:
+    """So do some servers and load balancers when a connection was idle for long, in the moment of the next request."""
+    answered: set[int] = set()
+
+    def reply(request: Request) -> Reply:
+        first = request.connection not in answered
+        answered.add(request.connection)
+        return (204, {}, b"") if first else (408, {"Connection": "close"}, b"idle")
+
+    hook.reply = reply
+    transport = make()
+    assert [transport(make_item(number), b"%d" % number) for number in (1, 2, 3)] == [None] * 3
+    hook.reply = lambda _request: (408, {}, b"too slow")
+    assert "408 Request Timeout from 127.0.0.1: too slow" in reason(transport(make_item(4), b"4"))
+
+
+def test_an_answer_that_comes_byte_by_byte_is_not_there_in_time(make: Make) -> None:
+    """Each wait for a byte is shorter than the timeout."""
+    given_up = Event()
+
+    def serve(connection: socket.socket) -> None:
+        connection.recv(65_536)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX-Patience: ")
+        with suppress(OSError):
+            while not given_up.wait(0.02):
+                connection.sendall(b"x")
+
+    with raw_receiver(serve) as port, ThreadPoolExecutor(1) as pool:
+        result = pool.submit(make(url=f"http://127.0.0.1:{port}/", timeout=0.2), make_item(), b"")
+        try:
+            said = reason(result.result(10))
+        finally:
+            given_up.set()
+    assert "whether it got the request is unknown" in said
+
+
 def test_a_receiver_that_ends_in_the_middle_of_a_request_may_have_it_on_a_kept_connection_too(make: Make) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         transport = make(url=f"http://127.0.0.1:{listener.getsockname()[1]}/")
