@@ -13,6 +13,8 @@ _SECRET_KEY = re.compile(
     r"authorization|cookie|(?:^|[-_.])(?:pwd|auth|dsn)(?:$|[-_.])",
     re.IGNORECASE,
 )
+_QUERY_KEY = re.compile(r"[?&](?:key|code|(?:[\w-]{1,40}[-_])?sig(?:nature)?)", re.IGNORECASE)
+"""What webhooks of Azure, Google and others call their secrets in a URL."""
 _SCHEME = re.compile(r"[a-z0-9+.-]{1,30}://", re.IGNORECASE)
 _BEARER = re.compile(r"\b(bearer|basic)\s{1,3}[^\s\"',;]{6,}", re.IGNORECASE)
 _PAIRS = re.compile(r"([?&;,\s]+)")
@@ -33,11 +35,12 @@ def masked(path: Iterable[str | int], value: Any) -> Any:
 
 
 def masked_text(text: str) -> str:
-    """The text with ``***`` for passwords in URLs, for values of ``password=`` and the like, and after ``Bearer``."""
+    """The text with ``***`` for passwords and keys in URLs, for values of ``password=`` and the like, and after ``Bearer``."""
     if "://" in text:
         text = "".join(_without_password(word) for word in _WORDS.split(text))
     if "=" in text:
-        text = "".join(map(_without_value, _PAIRS.split(text)))
+        parts = _PAIRS.split(text)
+        text = "".join(map(_without_value, parts, ["", *parts]))
     return _BEARER.sub(rf"\g<1> {MASK}", text)
 
 
@@ -58,6 +61,8 @@ def _without_password(word: str) -> str:
     return "".join((*done, word[position:]))
 
 
-def _without_value(pair: str) -> str:
+def _without_value(pair: str, before: str) -> str:
     key, equals, value = pair.partition("=")
-    return f"{key}={MASK}" if equals and value and _SECRET_KEY.search(key) else pair
+    if equals and value and (_SECRET_KEY.search(key) or _QUERY_KEY.fullmatch(before + key)):
+        return f"{key}={MASK}"
+    return pair

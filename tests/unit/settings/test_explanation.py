@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from boxengine.domain.masking import masked_text
 from boxengine.settings import Row, explain, json_schema
 from tests.unit.settings.folder import Folder
@@ -99,8 +101,19 @@ def test_a_password_with_an_at_sign_is_masked_whole() -> None:
     assert masked_text("redis://u:p@ss@host/0") == "redis://u:***@host/0"
 
 
-def test_text_without_a_password_is_shown_as_it_is() -> None:
-    assert masked_text("http://host:80/a@b redis://host") == "http://host:80/a@b redis://host"
+def test_keys_and_signatures_in_the_query_of_a_webhook_are_masked(folder: Folder) -> None:
+    """As in those of Logic Apps, of Azure's functions, of Google Chat, and in presigned ones."""
+    folder.environ["HOOK"] = "https://hooks.example/invoke?api-version=1&sig=abc&X-Amz-Signature=def&code=ghi==&key=jkl"
+    folder.write("outbox_items: {a_item: {transports: {http: {url: '${HOOK}'}}}}")
+    shown = "https://hooks.example/invoke?api-version=1&sig=***&X-Amz-Signature=***&code=***&key=***"
+    assert rows(folder)["outbox_items.a_item.transports.http.url"].value == shown
+
+
+@pytest.mark.parametrize(
+    "text", ["http://host:80/a@b redis://host", "key=5, code=7 in http://host/?sort_key=1&design=2"]
+)
+def test_text_without_a_password_is_shown_as_it_is(text: str) -> None:
+    assert masked_text(text) == text
 
 
 def test_all_that_is_shown_can_be_printed_as_json(folder: Folder) -> None:
