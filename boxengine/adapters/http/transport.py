@@ -33,11 +33,13 @@ SHOWN = 200
 """Characters of an answer that go into the reason of a failure."""
 PAUSING = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 """Statuses that say that the receiver did not look at the item."""
-FROM_A_PROXY = PAUSING | {HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT}
+DOWN_BEHIND = frozenset({HTTPStatus.BAD_GATEWAY, 520, 521, 522, 523, 525, 526, 530})
+"""Statuses of a proxy that gets no answer from the receiver; from 520 on, they are Cloudflare's."""
+FROM_A_PROXY = PAUSING | DOWN_BEHIND | {HTTPStatus.GATEWAY_TIMEOUT, 524}
 """Statuses that do not show that the receiver is there: what stands in front of it may have answered."""
 BREAKS = 3
-"""After how many broken connections or 502s in a row an item is treated as the cause, if the receiver gave answers between each
-two of them: it may crash its receiver."""
+"""After how many broken connections or 502s (``DOWN_BEHIND``) in a row an item is treated as the cause, if the receiver gave
+answers between each two of them: it may crash its receiver."""
 BREAKS_ALONE = 20
 """The same without answers in between. Most likely the receiver is away, and probes go on for as long; but an item that crashes
 it and is alone must not be sent for ever. Doubled with each item that was treated so, until the receiver answers."""
@@ -248,7 +250,7 @@ class HttpTransport(Withholding):
             reason += f": {shown}"
         if status in PAUSING:
             return Unavailable(reason, retry_after=seconds)
-        return self._broken(item, reason) if status == HTTPStatus.BAD_GATEWAY else Failure(reason)
+        return self._broken(item, reason) if status in DOWN_BEHIND else Failure(reason)
 
     def _broken(self, item: Item, reason: str) -> Failure | Unavailable:
         """A receiver that disappears in mid-request is usually being restarted; but the item itself may have crashed it."""

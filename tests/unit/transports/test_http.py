@@ -570,14 +570,15 @@ def test_a_receiver_that_ends_in_the_middle_of_a_request_may_have_it_on_a_kept_c
 
 
 def goes_away(request: Request) -> Reply:
-    """The receiver behind a proxy (item 1), or without one (item 2), in the middle of these; all others get their answer."""
+    """The receiver behind a proxy (items 1 and 3), or without one (2), in the middle of these; all others get their answer."""
     number = json.loads(request.body)["number"]
     if number == 2:
         raise ConnectionResetError  # the server closes the connection
-    return (502, {}, b"no upstream") if number == 1 else (200, {}, b"")
+    status = {1: 502, 3: 521}.get(number, 200)
+    return status, {}, b"" if status == 200 else b"no upstream"
 
 
-@pytest.mark.parametrize("number", [1, 2], ids=["502", "connection-broken"])
+@pytest.mark.parametrize("number", [1, 2, 3], ids=["502", "connection-broken", "521-of-cloudflare"])
 def test_an_item_in_whose_middle_the_receiver_goes_away_fails_the_third_time_if_others_get_answers_meanwhile(
     make: Make, hook: Receiver, number: int
 ) -> None:
@@ -603,7 +604,7 @@ def test_an_answer_that_comes_while_the_receiver_goes_away_does_not_show_that_it
     assert [type(result) for result in results] == [Unavailable] * 3
 
 
-@pytest.mark.parametrize("meanwhile", [None, 502, 503, 504, 429])
+@pytest.mark.parametrize("meanwhile", [None, 502, 503, 504, 429, 522, 524])
 def test_a_receiver_that_is_away_for_long_costs_hardly_an_attempt(
     make: Make, hook: Receiver, meanwhile: int | None
 ) -> None:
