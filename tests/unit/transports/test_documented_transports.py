@@ -305,7 +305,7 @@ def test_sqs_that_goes_away_in_mid_batch_leaves_the_rest_unsent(monkeypatch: pyt
 # ── the others ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("secret", ["secret", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"])
+@pytest.mark.parametrize("secret", ["secret", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_MDEyMzQ1Njc4OQ"])
 def test_the_documented_receiver_knows_a_genuine_request(secret: str) -> None:
     genuine = load("receiver.py").genuine
     signed = Signer([secret]).headers(message_id="1", timestamp=int(time.time()), body=b"{}")
@@ -314,6 +314,8 @@ def test_the_documented_receiver_knows_a_genuine_request(secret: str) -> None:
     assert not genuine("other", signed, b"{}")
     old = Signer([secret]).headers(message_id="1", timestamp=int(time.time()) - 301, body=b"{}")
     assert not genuine(secret, old, b"{}")
+    for forged in ({}, {"webhook-signature": "v1,ü"}, {"webhook-timestamp": "soon"}):
+        assert not genuine(secret, forged, b"{}"), "and says so without an error"
 
 
 def test_the_documented_serializer_is_made_without_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
