@@ -37,7 +37,7 @@ def error_log(problem: object, *, where: str, now: datetime) -> str:
 
     Passwords in it are masked, and every database can store it.
     """
-    lines = [f"{rfc3339(now)} {where}: {reason_of(problem)[:LONGEST_REASON]}"]
+    lines = [f"{rfc3339(now)} {located(problem, where)[:LONGEST_REASON]}"]
     if isinstance(problem, BaseException):
         lines += frames_of(problem, last=TRACEBACK_LINES).splitlines()[-TRACEBACK_LINES:]
     return _storable("\n".join(lines))
@@ -73,6 +73,12 @@ def reason_of(problem: object) -> str:
             return "returned False"
         case _:
             return text_of(problem)
+
+
+def located(problem: object, where: str) -> str:
+    """The sentence after the transport, or other part of the engine, that it is about. Built-in transports name themselves."""
+    reason = reason_of(problem)
+    return reason if reason.startswith(f"{where}: ") else f"{where}: {reason}"
 
 
 def text_of(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -333,6 +333,12 @@ def test_the_error_log_is_replaced_at_each_failure() -> None:
         bench.clock.advance(timedelta(minutes=10))
     assert "second" in bench.row(row_id).error_log
     assert "first" not in bench.row(row_id).error_log
+
+
+@pytest.mark.parametrize(("where", "told"), [("http", "http: 500 No"), ("billing", "billing: http: 500 No")])
+def test_a_reason_that_names_its_transport_does_not_name_it_twice(where: str, told: str) -> None:
+    log = error_log(Failure("http: 500 No"), where=where, now=datetime(2026, 1, 31, tzinfo=UTC))
+    assert log == f"2026-01-31T00:00:00.000000Z {told}"
 
 
 def test_a_deep_traceback_is_cut_to_its_innermost_lines() -> None:

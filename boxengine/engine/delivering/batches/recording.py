@@ -10,7 +10,7 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import Status
 from boxengine.domain.item_id import ItemId
 from boxengine.domain.outcome import FailedAttempt, Settlement, Unrecorded
-from boxengine.engine.attempt import error_log, reason_of
+from boxengine.engine.attempt import error_log, located
 from boxengine.engine.delivering.batches.remembered import Remembered
 from boxengine.engine.delivering.batches.resting import Resting
 from boxengine.engine.delivering.calls.sent import Failed
@@ -75,7 +75,7 @@ class Recording:
     def _attempt(self, failure: Failed, *, now: datetime, ended: bool) -> FailedAttempt:
         item, problem, where = failure
         if ended:
-            error = problem if isinstance(problem, BaseException) else f"{where}: {reason_of(problem)}"
+            error = problem if isinstance(problem, BaseException) else located(problem, where)
             details = {"item_details": item.log_details} if self._box.extra_log_details is not None else {}
             self._track(
                 error,
