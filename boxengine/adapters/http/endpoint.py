@@ -178,7 +178,7 @@ class Endpoint:
                 if stale is not None:
                     raise BrokenOff(str(stale)) from error
             except known.ReadTimeoutError as error:
-                raise NotInTime(f"{type(error).__name__}: {error}") from error
+                raise NotInTime(f"timed out after {self._timeout:g} s") from error
             except known.HTTPError as error:
                 raise BrokenOff(f"{type(error).__name__}: {error}") from error
         self._guard.forget()
