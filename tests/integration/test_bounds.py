@@ -455,6 +455,20 @@ def test_a_poll_that_loses_its_connection_makes_the_worker_forget_its_bounds(sce
     assert scene.bounds() == [0, 0]
 
 
+def test_bounds_are_forgotten_where_somebody_else_has_lost_the_connections(scene: Scene) -> None:
+    """Who asks next gets a new connection, perhaps to another server, and no error."""
+    scene.deliver_and_advance()
+    before = scene.store.losses
+    scene.direct.execute(
+        "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = current_database() "
+        "AND pid <> pg_backend_pid()"
+    )
+    with pytest.raises(StoreUnavailable):
+        scene.store.ping()
+    assert scene.bounds() == [0, 0]
+    assert scene.store.losses > before
+
+
 def test_a_table_without_the_index_that_serves_the_look_has_no_bounds(scene: Scene) -> None:
     with scene.store.engine.begin() as connection:
         (name,) = [

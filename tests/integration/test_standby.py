@@ -30,7 +30,7 @@ from tests.servers.mariadb import MariaDBFromSystem
 from tests.servers.postgres import PostgresFromWheel
 from tests.servers.promised import promised_servers, require
 from tests.servers.proxy import FaultProxy
-from tests.servers.standby import promote, standby_of, wait_until_followed
+from tests.servers.standby import cut_off, promote, standby_of, wait_until_followed
 from tests.unit.engine.bench import make_box
 
 BOX = make_box()
@@ -225,21 +225,28 @@ def test_a_replica_may_be_a_standby(pair: Both) -> None:
     store.close()
 
 
-def test_a_worker_goes_on_where_the_standby_was_promoted(tmp_path: Path, redis_url: str) -> None:
+def test_a_worker_goes_on_where_a_standby_without_the_last_commits_was_promoted(tmp_path: Path, redis_url: str) -> None:
     with made(tmp_path) as (primary, standby), FaultProxy.before(primary.url()) as address:
         project = Project(tmp_path, database=address.url(primary.url()), redis=redis_url)
         project.fill(20)
         with project.worker() as worker:
             eventually(lambda: project.counts() == {2: 20})
             wait_until_followed(primary, standby)
+            cut_off(standby)
+            lost = project.fill(100, keys=10)
+            eventually(lambda: project.counts() == {2: 120})
+            primary.crash()
             address.redirect(standby.url())
             eventually(lambda: worker.logged("does not work"))
             promote(standby)
-            project.fill(20)
-            eventually(lambda: project.counts() == {2: 40})
+            written = project.fill(50, keys=10)
+            eventually(lambda: project.counts() == {2: 70})
             assert worker.stop() == 0
         assert "Traceback" not in worker.log.read_text()
-    assert len({line["id"] for line in project.deliveries()}) == 40
+        assert worker.logged("after a later one") == [], "ids that were given once more are taken for late items"
+    sent = [int(line["id"]) for line in project.deliveries()]
+    assert set(sent[120:]) >= {each for ids in written.values() for each in ids}
+    assert {each for ids in lost.values() for each in ids}.intersection(sent[120:]), "no id was given once more"
 
 
 def test_a_mysql_server_that_becomes_read_only_hands_out_no_rows_and_is_not_ready(

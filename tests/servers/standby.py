@@ -47,6 +47,15 @@ def wait_until_followed(primary: EmbeddedPostgres, standby: EmbeddedPostgres) ->
             there.execute("SELECT pg_sleep(0.01)")
 
 
+def cut_off(standby: EmbeddedPostgres) -> None:
+    """The standby gets nothing more: what the primary commits once this returns is lost at a failover."""
+    with psycopg.connect(_plain(standby), autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET primary_conninfo = ''")
+        connection.execute("SELECT pg_reload_conf()")
+        while connection.execute("SELECT count(*) FROM pg_stat_wal_receiver").fetchone() != (0,):
+            connection.execute("SELECT pg_sleep(0.01)")
+
+
 def promote(standby: EmbeddedPostgres) -> None:
     """Promotes the standby; it accepts writes once this returns."""
     with psycopg.connect(_plain(standby), autocommit=True) as connection:

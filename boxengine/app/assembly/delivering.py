@@ -99,7 +99,8 @@ class Delivering:
         """None for a log: its items are delivered in commit order, which their ids do not show."""
         if box.storage is Storage.LOG:
             return None
-        return OrderWatch(box, items=self._ground.servers.items, observer=self._ground.observer)
+        servers = self._ground.servers
+        return OrderWatch(box, items=servers.items, observer=self._ground.observer, losses=lambda: servers.store.losses)
 
     def _sharing_producers(self, pipeline: Pipeline) -> Pipeline:
         """Transports that take ``producers`` share this process's Kafka producers, one per configuration."""

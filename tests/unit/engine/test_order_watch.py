@@ -47,7 +47,14 @@ class Watched:
         self.box = make_box(**policy)
         self.rows = Rows()
         self.violations: list[int] = []
-        self.watch = OrderWatch(self.box, items=self.rows, observer=self, remembered=remembered)  # type: ignore[arg-type]
+        self.losses = 0
+        self.watch = OrderWatch(
+            self.box,
+            items=self.rows,  # type: ignore[arg-type]
+            observer=self,
+            losses=lambda: self.losses,
+            remembered=remembered,
+        )
 
     def see(self, event: Event) -> None:
         assert isinstance(event, OrderViolated)
@@ -90,6 +97,16 @@ def test_what_came_late_does_not_make_what_is_remembered_older() -> None:
     watched.deliver((5, "a"))
     watched.deliver((8, "a"), (10, "a"))
     assert watched.violations == [5, 8]
+
+
+def test_ids_that_another_server_has_given_once_more_are_no_violation() -> None:
+    watched = Watched()
+    watched.deliver((8, "a"), (9, "b"))
+    watched.losses += 1
+    watched.deliver((6, "a"), (7, "b"))
+    assert watched.violations == []
+    watched.deliver((5, "a"))
+    assert watched.violations == [5]
 
 
 def test_only_what_was_delivered_counts() -> None:

@@ -91,7 +91,7 @@ def translated(engine: Engine) -> Iterator[None]:
         raise _unavailable(error) from error
     except SQLAlchemyError as error:
         cause = getattr(error, "orig", None) or error
-        if refuses_writes(cause):
+        if refuses_writes(cause) or (isinstance(error, DBAPIError) and error.connection_invalidated):
             engine.dispose()
         raise _unavailable(cause) from error
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 
 from boxengine.adapters.sql.connecting.cursors import Cursor, cursor_of
 from boxengine.adapters.sql.connecting.errors import connection_lost, translated
@@ -55,6 +55,14 @@ class Asking:
         self._known = KnownTables(
             looks, idle_timeout=idle_timeout, max_batch_bytes=max_batch_bytes, forgotten=self._forget_bounds
         )
+        self._losses = 0
+        for each in {engine, looks}:
+            event.listen(each, "engine_disposed", self._other_may_answer)
+
+    @property
+    def losses(self) -> int:
+        """Grows when connections were lost. Another server may answer since, and give ids that are known here to other items."""
+        return self._losses
 
     def table(self, box: Box) -> BoxTable:
         """What the box's table looks like; looked up once.
@@ -122,6 +130,11 @@ class Asking:
         """Makes the next statement inspect the table again, and closes the connections with statements prepared for it."""
         self._known.forget(*boxes)
         self.close()
+
+    def _other_may_answer(self, _engine: Engine) -> None:
+        """The connections were closed. Whoever used one is told by an error, and others get new ones without a word."""
+        self._losses += 1
+        self._bounds.forget_all()
 
     def _forget_bounds(self, names: Sequence[str]) -> None:
         for name in names:

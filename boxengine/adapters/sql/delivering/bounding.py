@@ -133,6 +133,11 @@ class SqlBounds:
         if box_name in self._bounds:
             self._bounds[box_name].forget()
 
+    def forget_all(self) -> None:
+        """Every box is read from the start again."""
+        for known in list(self._bounds.values()):
+            known.forget()
+
     def _sight(self, table: BoxTable) -> Sight | None:
         seen, known = self._sights.get(table.box.name, (None, None))
         if seen is not table:

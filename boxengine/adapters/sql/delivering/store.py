@@ -186,6 +186,10 @@ class SqlStore(SqlHistory):
             self._going_on.unsure()
             raise
 
+    def _other_may_answer(self, engine: Engine) -> None:
+        super()._other_may_answer(engine)
+        self._going_on.unsure()
+
     @contextmanager
     def _claim(self, kind: type[_Kind], box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[_Kind]:
         statements = self._known.statements(self._known.of_one_size(box)).for_claim()

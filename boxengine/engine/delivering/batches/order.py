@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 
 from boxengine.domain.box import Box, StrictOrder
@@ -28,15 +28,27 @@ _ID, _KEY, _BUCKET = (itemgetter(Item._fields.index(name)) for name in ("id", "e
 class OrderWatch:
     """Remembers the items that this process delivered last. Shared by the threads of one box."""
 
-    def __init__(self, box: Box, *, items: ItemsStore, observer: Observer, remembered: int = REMEMBERED) -> None:
+    def __init__(
+        self,
+        box: Box,
+        *,
+        items: ItemsStore,
+        observer: Observer,
+        losses: Callable[[], int] = lambda: 0,
+        remembered: int = REMEMBERED,
+    ) -> None:
         """Args:
         items: where to look up items that came late, which is rare.
+        losses: grows when connections to the database were lost. Another server may answer since. If it lacks the last commits,
+            it gives their ids once more, to items that nothing has overtaken.
         remembered: how many items to remember, at least.
         """
         self._box = box
         self._strict = box.strict_order is not StrictOrder.NONE
         self._items = items
         self._observer = observer
+        self._losses = losses
+        self._lost = losses()
         self._remembered = remembered
         self._pages: deque[tuple[list[str], list[ItemId]]] = deque()
         """Keys and ids of delivered items, the latest last."""
@@ -73,6 +85,9 @@ class OrderWatch:
         highest = dict(zip(buckets, ids, strict=True))
         lowest = dict(zip(reversed(buckets), reversed(ids), strict=True))
         with self._lock:
+            if (lost := self._losses()) != self._lost:
+                self._lost = lost
+                self._forget()
             known = self._highest
             below = {bucket for bucket, lowest_id in lowest.items() if bucket in known and lowest_id < known[bucket]}
             late = self._late([item for item in items if item.bucket in below]) if below else []
@@ -81,6 +96,11 @@ class OrderWatch:
                     known[bucket] = highest_id
             self._remember(keys, ids)
         return late
+
+    def _forget(self) -> None:
+        self._pages.clear()
+        self._size = 0
+        self._highest.clear()
 
     def _late(self, suspects: Sequence[Item]) -> list[Item]:
         wanted = set(map(_KEY, suspects))
