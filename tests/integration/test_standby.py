@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,9 +21,11 @@ from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.making import schema
 from boxengine.adapters.sql.waking.listen import PostgresWakeups
 from boxengine.adapters.system import SystemClock
+from boxengine.app.servers.database import connect_store
 from boxengine.embedded import EmbeddedPostgres
 from boxengine.engine.running.health import Health
 from boxengine.errors import StoreUnavailable
+from boxengine.settings import Settings
 from tests.cli.project import Project
 from tests.eventually import eventually
 from tests.servers.mariadb import MariaDBFromSystem
@@ -174,6 +176,73 @@ def test_of_several_hosts_the_one_that_takes_writes_is_taken(pair: Both) -> None
         assert ready(store)
 
 
+def looks_at(store: SqlStore) -> int:
+    """The port of the server at which polls look."""
+    with store._looks.connect() as connection:
+        return int(connection.exec_driver_sql("SHOW port").scalar_one())
+
+
+@pytest.mark.parametrize("writes", [True, False], ids=["a worker", "a command"])
+def test_of_several_hosts_looks_too_go_to_the_one_that_takes_writes(pair: Both, writes: bool) -> None:
+    """A standby does not know which transactions are still open, so a look there would not wait for them."""
+    primary, standby = pair
+    with closing(connect_store(settings_at(hosts(standby, primary)), writes=writes)) as store:
+        assert store.poll(BOX, [0], 10) == []
+        assert looks_at(store) == primary.port
+
+
+def test_of_several_hosts_a_command_looks_at_a_standby_where_none_takes_writes(pair: Both) -> None:
+    _, standby = pair
+    with closing(connect_store(settings_at(hosts(standby, standby)))) as store:
+        assert store.counts(BOX) == {}
+
+
+def test_looks_do_not_stay_with_a_server_that_has_become_read_only(pair: Both) -> None:
+    """Nothing that only reads gets an error there."""
+    primary, standby = pair
+    with (
+        FaultProxy.before(primary.url()) as address,
+        closing(connect_store(settings_at(address.url(primary.url())), writes=True)) as store,
+    ):
+        assert store.poll(BOX, [0], 10) == []
+        with read_only(primary):
+            eventually(lambda: not may_look(store))
+            address.lead_new_to(standby.url())
+            with pytest.raises(StoreUnavailable, match="read-only"):
+                store.poll(BOX, [0], 10)
+        address.lead_new_to(primary.url())
+        assert store.poll(BOX, [0], 10) == []
+
+
+def test_a_command_that_stays_follows_the_address_when_its_server_becomes_read_only(pair: Both) -> None:
+    """A console, for example. Where no server takes writes, it goes on reading."""
+    primary, standby = pair
+    with (
+        FaultProxy.before(primary.url()) as address,
+        closing(connect_store(settings_at(address.url(primary.url())))) as store,
+    ):
+        assert looks_at(store) == primary.port
+        address.lead_new_to(standby.url())
+        assert looks_at(store) == primary.port
+        with read_only(primary):
+            eventually(lambda: looks_at(store) == standby.port)
+        assert looks_at(store) == standby.port
+        address.lead_new_to(primary.url())
+        assert looks_at(store) == standby.port, "connections to a standby are not made anew all the time"
+
+
+def may_look(store: SqlStore) -> bool:
+    try:
+        store.poll(BOX, [0], 10)
+    except StoreUnavailable:
+        return False
+    return True
+
+
+def settings_at(url: str) -> Settings:
+    return Settings.model_validate({"database": {"url": url}})
+
+
 def test_of_several_hosts_the_listener_listens_at_the_one_that_takes_writes(pair: Both) -> None:
     primary, standby = pair
     with store_at(hosts(standby, primary)) as store:
@@ -218,10 +287,12 @@ def test_what_only_looks_may_look_at_a_standby(pair: Both) -> None:
 
 def test_a_replica_may_be_a_standby(pair: Both) -> None:
     primary, standby = pair
-    replica = connect(standby.url(), connections=1)
+    replica = connect(hosts(standby, primary), connections=1, anywhere=True)
     store = SqlStore(connect(primary.url(), connections=1, writes=True), replica=replica, writes=True)
     assert store.poll(BOX, [0], 10) == []
     assert ready(store)
+    with replica.connect() as connection:
+        assert connection.exec_driver_sql("SELECT pg_is_in_recovery()").scalar() is True
     store.close()
 
 

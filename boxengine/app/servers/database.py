@@ -63,8 +63,8 @@ def connect_store(
     )
     return SqlStore(
         connect_to(url, writes=writes, lock_limit=lock_limit),
-        looks=connect_to(url, lock_limit=LOCK_LIMIT),
-        replica=connect_to(replica, lock_limit=LOCK_LIMIT) if replica else None,
+        looks=connect_to(url, writes=writes, lock_limit=LOCK_LIMIT),
+        replica=connect_to(replica, anywhere=True, lock_limit=LOCK_LIMIT) if replica else None,
         idle_timeout=idle_timeout,
         writes=writes,
         max_batch_bytes=settings.processor.max_batch_bytes,

@@ -20,7 +20,7 @@ from sqlalchemy.pool import PoolResetState
 from boxengine.adapters.sql.connecting import own_settings
 from boxengine.adapters.sql.connecting.pool import DisposablePool
 from boxengine.adapters.sql.connecting.pooler import is_pooled
-from boxengine.adapters.sql.connecting.writes import connect_arguments, demand
+from boxengine.adapters.sql.connecting.writes import connect_arguments, follow
 from boxengine.errors import BoxError, JobLost, JobTimeout
 
 CONNECT_TIMEOUT = 5
@@ -42,6 +42,7 @@ def connect(
     statement_limit: timedelta | None = None,
     lock_limit: timedelta | None = None,
     writes: bool = False,
+    anywhere: bool = False,
     patient: bool = False,
 ) -> Engine:
     """An engine for the worker; no connection is made yet. Options of the URL win over those that boxengine sets.
@@ -57,6 +58,8 @@ def connect(
         lock_limit: a statement waits no longer for a table that somebody else has locked; MySQL counts whole seconds. Without
             effect behind a pooler, which hands the session's settings to other clients.
         writes: whether a read-only server counts as unavailable. The address is resolved again for each connection.
+        anywhere: whether the first of several hosts will do, as for a replica; otherwise one that accepts writes comes first, and
+            connections to a server that became read-only are dropped.
         patient: whether an answer may take any time, such as that to the statement that makes an index. Otherwise, on MySQL, a
             server that is silent for longer than any of the worker's statements takes counts as gone.
 
@@ -90,8 +93,8 @@ def connect(
     if _INIT in address.query:
         ours = _settings(silence, patient=patient)
         event.listen(engine, "connect", partial(_complete_session, theirs=str(address.query[_INIT]), ours=ours))
-    if writes:
-        demand(engine)
+    if not anywhere:
+        follow(engine, writes=writes)
     event.listen(engine, "reset", partial(_reset, engine))
     if engine.driver == "pymysql":
         event.listen(engine, "do_connect", _connected)

@@ -7,9 +7,11 @@ again, and a pool does not drop connections that work.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 from sqlalchemy import URL, Engine, event
+from sqlalchemy.exc import DisconnectionError
 
 READ_ONLY = "25006"
 """SQLSTATE read_only_sql_transaction."""
@@ -18,6 +20,11 @@ MYSQL_READ_ONLY = frozenset({1792, 1836})
 MYSQL_OPTION = 1290
 """The server runs with an option that forbids the statement; ``--read-only`` is one of several."""
 _PROBLEM = "the server takes no writes: it is a standby, or was made read-only"
+_WANTED = "target_session_attrs"
+_WRITABLE = {_WANTED: "read-write"}
+_REPORTED = ("in_hot_standby", "default_transaction_read_only")
+"""What PostgreSQL 14 and later report with an answer, once it has changed."""
+_WAS_READ_ONLY = "boxengine_was_read_only"
 _QUESTIONS = {
     "postgresql": "SHOW transaction_read_only",
     "mysql": "SELECT @@global.read_only",
@@ -33,9 +40,22 @@ def refuses_writes(error: BaseException) -> bool:
     return number in MYSQL_READ_ONLY or (number == MYSQL_OPTION and re.search("read[-_]only", str(error)) is not None)
 
 
-def demand(engine: Engine) -> None:
-    """Refuses new connections to servers that accept no writes from now on."""
-    if engine.dialect.name != "postgresql":
+def follow(engine: Engine, *, writes: bool) -> None:
+    """Keeps the connections to servers that accept writes.
+
+    Connections to a server that has become read-only since are dropped. What only reads gets no error there, and would go on
+    reading, whatever has become of the address. MySQL does not tell; the pool renews its connections there.
+
+    Args:
+        writes: whether new connections to servers that accept none are refused. Otherwise such a server is taken only if none of
+            the hosts accepts writes; libpq would take the first that answers.
+    """
+    if engine.driver == "psycopg":
+        event.listen(engine, "connect", _note_whether_read_only)
+        event.listen(engine, "checkout", partial(_drop_if_read_only_now, engine))
+        if not writes and _WANTED not in engine.url.query:
+            event.listen(engine, "do_connect", _connected_to_writable)
+    elif writes:
         # libpq asks while it connects, see ``connect_arguments``.
         event.listen(engine, "connect", lambda connection, _record: _refuse_unless_writable(engine, connection))
 
@@ -45,8 +65,7 @@ def connect_arguments(address: URL) -> dict[str, str]:
 
     From PostgreSQL 14 on a server reports this by itself; an older one is asked. An option that the URL sets is kept.
     """
-    wanted = "target_session_attrs"
-    return {} if address.get_backend_name() != "postgresql" or wanted in address.query else {wanted: "read-write"}
+    return {} if address.get_backend_name() != "postgresql" or _WANTED in address.query else dict(_WRITABLE)
 
 
 def check(engine: Engine, cursor: Any) -> None:
@@ -76,3 +95,28 @@ def _refuse_unless_writable(engine: Engine, connection: Any) -> None:
     with connection.cursor() as cursor:
         check(engine, cursor)
     connection.rollback()
+
+
+def _is_read_only(connection: Any) -> bool:
+    """What the last answer on this connection has told; False for an older server, which does not tell."""
+    return any(connection.info.parameter_status(name) == "on" for name in _REPORTED)
+
+
+def _note_whether_read_only(connection: Any, record: Any) -> None:
+    record.info[_WAS_READ_ONLY] = _is_read_only(connection)
+
+
+def _drop_if_read_only_now(engine: Engine, connection: Any, record: Any, _proxy: object) -> None:
+    if not record.info[_WAS_READ_ONLY] and _is_read_only(connection):
+        engine.dispose()
+        raise DisconnectionError
+
+
+def _connected_to_writable(dialect: Any, _record: object, arguments: Any, options: Any) -> Any:
+    """None: connect as if nobody had asked."""
+    if "," not in str(options.get("host", "")):
+        return None
+    try:
+        return dialect.connect(*arguments, **{**options, **_WRITABLE})
+    except dialect.loaded_dbapi.OperationalError:
+        return None

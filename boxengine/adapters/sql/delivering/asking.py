@@ -131,10 +131,12 @@ class Asking:
         self._known.forget(*boxes)
         self.close()
 
-    def _other_may_answer(self, _engine: Engine) -> None:
+    def _other_may_answer(self, engine: Engine) -> None:
         """The connections were closed. Whoever used one is told by an error, and others get new ones without a word."""
         self._losses += 1
         self._bounds.forget_all()
+        if engine is not self._looks:
+            self._looks.dispose()  # they only read: a server that has become read-only gives them no error
 
     def _forget_bounds(self, names: Sequence[str]) -> None:
         for name in names:
