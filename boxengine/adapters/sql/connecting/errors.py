@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,7 +10,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError, StatementError
 
 from boxengine.adapters.sql.connecting.limiting import took_too_long
-from boxengine.adapters.sql.connecting.writes import refuses_writes
+from boxengine.adapters.sql.connecting.writes import READ_ONLY, refuses_writes
 from boxengine.errors import (
     InvalidItem,
     NotPermitted,
@@ -42,6 +43,9 @@ _GONE = (
 _LOCKED = "somebody has locked the table, a migration perhaps, or a row"
 _NO_TABLE = "boxengine db create makes the tables of the boxes"
 _NO_SERVER = "check database.url, and that the server runs"
+_NO_WRITES = "it is a standby, or was made read-only: let its address lead to a server that accepts writes"
+_SAY_NO_WRITES = ("session is read-only", "server is in hot standby mode")
+"""What libpq says of a connection that was to be one for writes."""
 _NO_ROOM = "the server runs: find out who holds its connections, or raise the limit"
 _SAY_NO_ROOM = (
     "too many clients",
@@ -50,10 +54,16 @@ _SAY_NO_ROOM = (
     "no more connections allowed",
 )
 """What PostgreSQL and PgBouncer say. The driver's error about a connection that failed has no SQLSTATE."""
+_OF_A_HOST = re.compile(
+    r"^- (host: .*?, port: (?:None|'\d+')), hostaddr: (?:None|'[^']*'): (?:connection (?:failed|is bad): )?(.+)$",
+    re.MULTILINE,
+)
+"""Of several hosts of which none would do, psycopg's first line names the last one alone."""
 _NEXT_STEPS_BY_STATE = {
     LOCK_NOT_AVAILABLE: _LOCKED,
     _NO_SUCH_TABLE_STATE: _NO_TABLE,
     "3B001": TransactionLost.BY_A_HANDLER,
+    READ_ONLY: _NO_WRITES,
 }
 """The same by SQLSTATE, for PostgreSQL."""
 _NEXT_STEPS = {
@@ -88,12 +98,19 @@ def translated(engine: Engine) -> Iterator[None]:
     except driver_error as error:
         if connection_lost(engine, error):
             engine.dispose()
-        raise _unavailable(error) from error
+        cause = _behind(error, driver_error)
+        raise _unavailable(cause) from cause
     except SQLAlchemyError as error:
         cause = getattr(error, "orig", None) or error
         if refuses_writes(cause) or (isinstance(error, DBAPIError) and error.connection_invalidated):
             engine.dispose()
         raise _unavailable(cause) from error
+
+
+def _behind(error: BaseException, kind: type[BaseException]) -> BaseException:
+    """What has ended a pipeline of psycopg, which leaves one whose connection was lost with an error of its own."""
+    context = error.__context__
+    return context if "cannot exit pipeline mode" in str(error) and isinstance(context, kind) else error
 
 
 def _unavailable(error: BaseException) -> StoreUnavailable:
@@ -169,17 +186,27 @@ def connection_lost(engine: Engine, error: Exception) -> bool:
 
 
 def sentence(error: BaseException) -> str:
-    """The first line of what the driver says, without the statement and the parameters; for MySQL with what to do."""
+    """The first line of what the driver says, or of what it says of each host, without the statement and the parameters; with
+    what to do."""
     if len(error.args) > 1 and isinstance(error.args[0], int):
         return _sentence_of_mysql(error)
     lines = str(error).strip().splitlines()
-    said = f"the database: {lines[0] if lines else type(error).__name__}"
+    first = lines[0] if lines else type(error).__name__
+    said = f"the database: {_of_all_hosts(str(error)) or first}"
     step = _NEXT_STEPS_BY_STATE.get(getattr(error, "sqlstate", None) or "")
     if step is None and "onnection refused" in said:
         step = _NO_SERVER
     if step is None and any(words in said for words in _SAY_NO_ROOM):
         step = _NO_ROOM
+    if step is None and any(words in said for words in _SAY_NO_WRITES):
+        step = _NO_WRITES
     return f"{said}; {step}" if step else said
+
+
+def _of_all_hosts(words: str) -> str:
+    """Empty if psycopg has tried a single one."""
+    found = _OF_A_HOST.findall(words)
+    return "; ".join(reason if "connection to server" in reason else f"{host}: {reason}" for host, reason in found)
 
 
 def _sentence_of_mysql(error: BaseException) -> str:

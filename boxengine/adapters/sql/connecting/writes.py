@@ -19,7 +19,7 @@ MYSQL_READ_ONLY = frozenset({1792, 1836})
 """Read-only transaction, read-only mode."""
 MYSQL_OPTION = 1290
 """The server runs with an option that forbids the statement; ``--read-only`` is one of several."""
-_PROBLEM = "the server takes no writes: it is a standby, or was made read-only"
+_PROBLEM = "the server takes no writes"
 _WANTED = "target_session_attrs"
 _WRITABLE = {_WANTED: "read-write"}
 _REPORTED = ("in_hot_standby", "default_transaction_read_only")
@@ -83,7 +83,8 @@ def check(engine: Engine, cursor: Any) -> None:
 def refusal(driver: Any) -> Exception:
     """The error that the driver would raise at a write."""
     own = getattr(getattr(driver, "errors", None), "ReadOnlySqlTransaction", None)
-    error: Exception = own(_PROBLEM) if own else driver.OperationalError(MYSQL_OPTION, f"{_PROBLEM} (read_only)")
+    why = "it is a standby, or was made read-only (read_only)"
+    error: Exception = own(_PROBLEM) if own else driver.OperationalError(MYSQL_OPTION, f"{_PROBLEM}: {why}")
     return error
 
 

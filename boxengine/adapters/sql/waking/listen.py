@@ -17,6 +17,7 @@ from sqlalchemy import Engine
 
 from boxengine.adapters.sql.connecting import own_settings
 from boxengine.adapters.sql.connecting.engine import CONNECT_TIMEOUT, address_of
+from boxengine.adapters.sql.connecting.errors import sentence
 from boxengine.adapters.sql.connecting.pooler import is_pooled
 from boxengine.adapters.sql.connecting.writes import connect_arguments
 from boxengine.errors import StoreUnavailable
@@ -81,9 +82,8 @@ class PostgresWakeups:
                 self._disconnect()  # the next call connects anew
         except psycopg.Error as error:
             self._disconnect()
-            raise StoreUnavailable(
-                f"the database's notifications: {str(error).strip() or type(error).__name__}"
-            ) from error
+            reason = sentence(error).removeprefix("the database: ")
+            raise StoreUnavailable(f"the database's notifications: {reason}") from error
         return [signal for notice in arrived for signal in Signal.decode(notice.payload)]
 
     def interrupt(self) -> None:
