@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -21,10 +22,12 @@ from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.making import schema
 from boxengine.adapters.sql.waking.listen import PostgresWakeups
 from boxengine.adapters.system import SystemClock
+from boxengine.app.overview import problems
 from boxengine.app.servers.database import connect_store
 from boxengine.embedded import EmbeddedPostgres
 from boxengine.engine.running.health import Health
 from boxengine.errors import StoreUnavailable
+from boxengine.ports.people.checkup import Remark
 from boxengine.settings import Settings
 from tests.cli.project import Project
 from tests.eventually import eventually
@@ -104,6 +107,32 @@ def test_a_query_on_a_standby_that_holds_back_vacuum_is_found(pair: Both, monkey
         assert "hot_standby_feedback is on" in text
         report.rollback()
         eventually(lambda: not told())
+
+
+def test_commits_that_wait_for_a_synchronous_standby_are_found(pair: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    primary, _ = pair
+    monkeypatch.setattr("boxengine.adapters.sql.checking.checkup.HANGING", timedelta(0))
+    with store_at(primary.url()) as store, ThreadPoolExecutor() as elsewhere:
+        checkup = SqlCheckup(store, now=SystemClock().now)
+
+        def told() -> list[Remark]:
+            return [alarm for alarm in checkup.alarms([BOX]) if alarm.stops]
+
+        assert told() == []
+        with configured(primary, synchronous_standby_names="nobody"):
+            committed = elsewhere.submit(write, primary)
+            (alarm,) = eventually(told)
+            assert "wait for a synchronous standby, the first for" in alarm.text
+            assert not committed.done()
+        committed.result(timeout=60)
+        assert told() == []
+        assert problems.alarm(alarm).kind == "database"
+
+
+def write(server: EmbeddedPostgres) -> None:
+    """One row of a table of its own."""
+    with psycopg.connect(server.url().replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute("CREATE TABLE written (id int)")
 
 
 @contextmanager

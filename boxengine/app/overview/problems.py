@@ -95,9 +95,8 @@ def refusal(reason: str) -> Problem:
 
 def alarm(remark: Remark) -> Problem:
     """The problem that a check of the database has found."""
-    return Problem(
-        kind="vacuum", severity=Severity.SLOW, box=remark.box, sentence=remark.text, advice=f"{remark.advice or ''}."
-    )
+    kind, severity = ("database", Severity.STOPPED) if remark.stops else ("vacuum", Severity.SLOW)
+    return Problem(kind=kind, severity=severity, box=remark.box, sentence=remark.text, advice=f"{remark.advice or ''}.")
 
 
 def nobody_works(pending: Sequence[Count | None], *, job_workers: int = 0) -> Problem:

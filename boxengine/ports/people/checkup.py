@@ -21,6 +21,8 @@ class Remark:
     box: str | None = None
     alarming: bool = False
     """Whether people should see it without asking."""
+    stops: bool = False
+    """Whether nothing is delivered meanwhile."""
 
     @property
     def is_finding(self) -> bool:

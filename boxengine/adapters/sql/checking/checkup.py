@@ -23,6 +23,8 @@ from boxengine.ports.people.checkup import Remark
 
 SUSPICIOUS = timedelta(seconds=10)
 """Where a table has many dead rows, an older transaction is reported: it may be what keeps vacuum from removing them."""
+HANGING = timedelta(seconds=10)
+"""A commit waits no longer for a synchronous standby that is there."""
 BEHIND, SLIGHTLY_BEHIND = 1_000_000, 1_000
 """Transactions after which a query on a standby is reported; the second where a table has many dead rows."""
 
@@ -70,6 +72,7 @@ class SqlCheckup:
     def _alarms(self, server: ServerChecks, boxes: Sequence[Box]) -> Iterator[Remark]:
         tables = [table for table in map(self._table, boxes) if table is not None]
         dead = [remark for table in tables for remark in server.dead_rows(table)]
+        yield from server.commits(HANGING)
         yield from server.transactions(SUSPICIOUS if dead else LONG_TRANSACTION)
         yield from server.standbys(SLIGHTLY_BEHIND if dead else BEHIND)
         yield from dead

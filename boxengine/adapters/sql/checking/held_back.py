@@ -84,7 +84,7 @@ def old_transaction(whose: str, seconds: float, end: str, *, area: str) -> Remar
     return Remark(
         area=area,
         alarming=True,
-        text=f"A transaction has been open for {_lasting(seconds)}: {whose}. Dead rows that are younger cannot be removed.",
+        text=f"A transaction has been open for {lasting(seconds)}: {whose}. Dead rows that are younger cannot be removed.",
         advice=f"End it at its source, or run: {end}",
     )
 
@@ -93,6 +93,7 @@ def _literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _lasting(seconds: float) -> str:
+def lasting(seconds: float) -> str:
+    """The time in words."""
     seconds = max(0, round(seconds))
     return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"  # noqa: PLR2004 - two minutes

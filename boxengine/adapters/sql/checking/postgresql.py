@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import text
 
 from boxengine.adapters.sql.checking import autovacuum, bloat, held_back
+from boxengine.adapters.sql.checking.held_back import lasting
 from boxengine.adapters.sql.checking.server import AREA, ServerChecks
 from boxengine.adapters.sql.connecting.pooler import is_pooled, shares_servers
 from boxengine.adapters.sql.log.partitions import partitions_of
@@ -33,6 +34,11 @@ _LOCKS = (
     "+ CAST(current_setting('max_prepared_transactions') AS int))"
 )
 """For how many locks of all sessions the server has room."""
+_WAITING_COMMITS = text(
+    "SELECT count(*), coalesce(extract(epoch FROM max(now() - state_change)), 0) FROM pg_stat_activity "
+    "WHERE wait_event = 'SyncRep' AND state_change < now() - make_interval(secs => :long)"
+)
+"""Of other accounts, the server shows them only to a member of ``pg_read_all_stats``."""
 _RISKY = {
     "fsync": "off",
     "full_page_writes": "off",
@@ -94,6 +100,18 @@ class PostgresChecks(ServerChecks):
             area=AREA,
             text=f"database.url leads through a connection pooler, {mode}; LISTEN needs database.listen_url.",
         )
+
+    def commits(self, longer_than: timedelta) -> Iterator[Remark]:
+        waits = {"long": longer_than.total_seconds()}
+        number, seconds = self._connection.execute(_WAITING_COMMITS, waits).one()
+        if number:
+            yield Remark(
+                area=AREA,
+                alarming=True,
+                stops=True,
+                text=f"Commits wait for a synchronous standby, the first for {lasting(seconds)}: nothing is delivered meanwhile.",
+                advice="Bring the standby back, or take it out of synchronous_standby_names and run: SELECT pg_reload_conf()",
+            )
 
     def transactions(self, longer_than: timedelta) -> Iterator[Remark]:
         return held_back.transactions(self._connection, longer_than, area=AREA)

@@ -32,6 +32,10 @@ class ServerChecks(ABC):
     def privileges(self, table: BoxTable) -> Iterable[Remark]:
         """What the account may not do with the table."""
 
+    def commits(self, _longer_than: timedelta, /) -> Iterable[Remark]:
+        """Commits that have waited for a standby for longer."""
+        return ()
+
     def standbys(self, _more_than: int, /) -> Iterable[Remark]:
         """Queries on standbys that have held back vacuum for more transactions than this."""
         return ()
