@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from boxengine.embedded import EmbeddedValkey
 from tests.cli.project import Project
 
 MORE = """
@@ -91,6 +92,16 @@ def test_a_database_that_does_not_answer_is_said_once_without_its_password(
     assert "sesame" not in shown
     assert said(shown)["database"].startswith("does not work: the database: ")
     assert [what for what in said(shown) if what.startswith("table")] == []
+
+
+def test_a_database_and_a_redis_that_take_no_writes_do_not_work(tmp_path: Path, postgres_url: str) -> None:
+    """A worker would deliver nothing there."""
+    read_only = postgres_url + "?options=-c%20default_transaction_read_only%3Don"
+    with EmbeddedValkey(tmp_path / "replica", durable=False, settings={"replicaof": "127.0.0.1 1"}) as replica:
+        project = Project(tmp_path, database=read_only, redis=replica.url())
+        outcomes = said(project.call("config", "check", "--deep", expect=1))
+    assert "session is read-only; it is a standby, or was made read-only" in outcomes["database"]
+    assert "the server is a replica and takes no writes" in outcomes["Redis"]
 
 
 def test_without_deep_nothing_is_tried(tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ from functools import partial
 from typing import Any
 
 from boxengine.adapters.redis.connection import translated
+from boxengine.adapters.redis.queue import RedisJobQueue
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.jobs import schema as job_schema
+from boxengine.adapters.system import SystemClock
 from boxengine.app.checking.shared_tables import refuse_shared_tables
 from boxengine.app.servers.database import connect_store
 from boxengine.app.servers.redis import redis_client
@@ -44,7 +46,7 @@ def try_out(resolved: Resolved, *, within: timedelta) -> Iterator[Tried]:
 
     The tables are checked only if the database answers.
     """
-    database = _tried("database", partial(_ask_database, resolved, SqlStore.ping), within)
+    database = _tried("database", partial(_ask_database, resolved, SqlStore.ping, writes=True), within)
     yield database
     if database.problem is None:
         for pipeline in resolved.pipelines.values():
@@ -66,8 +68,8 @@ def try_out(resolved: Resolved, *, within: timedelta) -> Iterator[Tried]:
             yield _tried(f"transport {spec.name} of {pipeline.box.name}", partial(_make, spec), within)
 
 
-def _ask_database(resolved: Resolved, ask: Callable[[SqlStore], object]) -> None:
-    store = connect_store(resolved.settings)
+def _ask_database(resolved: Resolved, ask: Callable[[SqlStore], object], *, writes: bool = False) -> None:
+    store = connect_store(resolved.settings, writes=writes)
     try:
         ask(store)
     finally:
@@ -94,6 +96,8 @@ def _ping_redis(resolved: Resolved) -> None:
             client.ping()
         with translated("run a script", client):
             client.eval("return 1", 0)
+        if resolved.pipelines:
+            RedisJobQueue(client, clock=SystemClock()).ping()
     finally:
         client.close()
 
