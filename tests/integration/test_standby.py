@@ -281,6 +281,24 @@ def test_of_several_hosts_the_listener_listens_at_the_one_that_takes_writes(pair
         wakeups.close()
 
 
+def test_the_listener_follows_the_address_once_other_connections_were_dropped(pair: Both) -> None:
+    """It only waits, so a server that has become read-only gives it no error."""
+    primary, standby = pair
+    with (
+        FaultProxy.before(primary.url()) as address,
+        store_at(address.url(primary.url())) as store,
+        closing(PostgresWakeups(store.engine)) as wakeups,
+    ):
+        assert wakeups.wait(timedelta(0)) == []
+        assert may_look(store)
+        address.lead_new_to(standby.url())
+        assert wakeups.wait(timedelta(0)) == []
+        with read_only(primary):
+            eventually(lambda: not may_look(store))
+        with pytest.raises(StoreUnavailable, match="read-only"):
+            wakeups.wait(timedelta(0))
+
+
 def test_of_several_hosts_a_worker_inside_an_application_takes_the_one_that_takes_writes(
     pair: Both, tmp_path: Path, redis_url: str
 ) -> None:

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 import psycopg
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 
 from boxengine.adapters.sql.connecting import own_settings
 from boxengine.adapters.sql.connecting.engine import CONNECT_TIMEOUT, address_of
@@ -66,11 +66,16 @@ class PostgresWakeups:
         self._interrupted = False
         self._silent = timedelta(0)
         """For how long the connection has heard nothing."""
+        self._in_doubt = False
+        """Whether other connections to the database were lost since this one was made."""
         self.reliable = False
+        event.listen(engine, "engine_disposed", self._doubt)
 
     def wait(self, timeout: timedelta) -> list[Signal]:
         if self._interrupted:
             return []
+        if self._in_doubt:
+            self._disconnect()
         try:
             connection = self._connected()
             # Some may have come with the answer to another statement.
@@ -98,6 +103,9 @@ class PostgresWakeups:
         for end in bell or ():
             end.close()
 
+    def _doubt(self, _engine: Engine) -> None:
+        self._in_doubt = True
+
     def _something_comes(self, timeout: timedelta) -> bool:
         """Waits for the server, not longer than this; False if it stays silent, or the wait is interrupted."""
         # Whoever has interrupted before there was a bell has not rung it.
@@ -107,6 +115,7 @@ class PostgresWakeups:
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None:
+            self._in_doubt = False
             # Stored at once, so that ``_disconnect`` closes it whatever fails from here on.
             self._connection = psycopg.connect(*self._connect_args, **self._options, autocommit=True)
             if self._may_be_pooled and is_pooled(self._connection):
