@@ -22,7 +22,7 @@ MYSQL_OPTION = 1290
 _PROBLEM = "the server takes no writes"
 _WANTED = "target_session_attrs"
 _WRITABLE = {_WANTED: "read-write"}
-_REPORTED = ("in_hot_standby", "default_transaction_read_only")
+_STANDBY, _READ_ONLY = b"in_hot_standby", b"default_transaction_read_only"
 """What PostgreSQL 14 and later report with an answer, once it has changed."""
 _WAS_READ_ONLY = "boxengine_was_read_only"
 _QUESTIONS = {
@@ -100,7 +100,8 @@ def _refuse_unless_writable(engine: Engine, connection: Any) -> None:
 
 def _is_read_only(connection: Any) -> bool:
     """What the last answer on this connection has told; False for an older server, which does not tell."""
-    return any(connection.info.parameter_status(name) == "on" for name in _REPORTED)
+    told = connection.pgconn.parameter_status
+    return bool(told(_READ_ONLY) == b"on" or told(_STANDBY) == b"on")
 
 
 def _note_whether_read_only(connection: Any, record: Any) -> None:
