@@ -30,13 +30,14 @@ integration/kafka/test_consumer_faults.py::test_a_consumer_killed_ten_times_at_r
 integration/kafka/test_consumer_rebalance.py::test_a_consumer_whose_partitions_were_taken_away_in_its_sleep_doubles_nothing
 integration/kafka/test_consumer_faults.py::test_a_topic_that_does_not_exist_keeps_the_consumer_unready_until_it_does[classic]
 integration/log/test_subscribed_workers.py::test_a_killed_worker_leaves_each_subscription_where_it_was
+integration/test_standby.py::test_a_worker_goes_on_where_a_standby_without_the_last_commits_was_promoted
 integration/test_pgbouncer.py::test_two_workers_deliver_five_thousand_items_once_and_in_order_in_boxes_of_every_order
 cli/test_start.py::test_two_workers_share_the_work_and_deliver_nothing_twice
 cli/test_start.py::test_kill_9_loses_nothing_and_reorders_nothing_where_rows_are_deleted_as_they_are_claimed
 """
 """Whole workers under one fault or another. ``make chaos`` and its siblings run longer ones; of each kind a test always runs:
 kill -9 of a worker, of a consumer and of a process of many, a crash of PostgreSQL and of MariaDB, a lost Redis, consumers that
-come and go."""
+come and go. Of a failover to a standby, what each connection does at it, and what is forgotten of ids, always run."""
 
 GUIDES = """
 deployment/test_alerts.py::test_every_alert_rings_for_its_cause_and_stops_after_the_remedy
