@@ -28,6 +28,8 @@ SETTINGS = """
         "boxengine.integrations.django",
         "orders",
     ]
+    # Made from its models, Django's own part takes a third of the time that its migrations take.
+    MIGRATION_MODULES = dict.fromkeys(["admin", "auth", "contenttypes", "sessions"])
     MIDDLEWARE = [
         "django.contrib.sessions.middleware.SessionMiddleware",
         "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -190,12 +192,12 @@ class DjangoProject:
             "--command",
             "from django.core.management import call_command as call\n"
             "call('makemigrations', 'orders', verbosity=0)\n"
-            "call('migrate')",
+            "call('migrate', run_syncdb=True)",
         )
 
     def migrate(self, *arguments: str) -> str:
         """Runs ``manage.py migrate``; returns its output, which is also kept in ``migrated``."""
-        self.migrated = self.manage("migrate", *arguments)
+        self.migrated = self.manage("migrate", "--run-syncdb", *arguments)
         return self.migrated
 
     def python(self, code: str, *, head: str = IMPORTS) -> str:
