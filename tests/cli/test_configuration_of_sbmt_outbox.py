@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
 
 from boxengine.app.boxes import load
+from tests import prepared
 from tests.eventually import eventually
 from tests.unit.transports.kafka_reader import headers_of, read_all
 
@@ -115,13 +115,12 @@ def test_it_loads_unchanged_and_delivers(
 ) -> None:
     environment = {**os.environ, "DATABASE_URL": postgres_url, "REDIS_URL": redis_url}
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "boxengine", *arguments]
-        return subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=True
-        )
+    def run(*arguments: str) -> str:
+        done = prepared.run(["-m", "boxengine", *arguments], cwd=folder, env=environment)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode()
 
-    checked = run("config", "check").stdout
+    checked = run("config", "check")
     assert "partition_size: ignored" in checked
     assert "3 boxes, all in order" in checked
     run("db", "create")
@@ -129,8 +128,8 @@ def test_it_loads_unchanged_and_delivers(
         run("create", box, "--event-key", f"key-{name}", "--payload", "1", *(["--event-name", name] if name else []))
 
     log = (folder / "worker.log").open("w")
-    command = [sys.executable, "-m", "boxengine", "start", *(part for box in BOXES for part in ("--box", box))]
-    worker = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+    command = ["-m", "boxengine", "start", *(part for box in BOXES for part in ("--box", box))]
+    worker = prepared.start(command, cwd=folder, env=environment, stdout=log.fileno(), stderr=log.fileno())
     try:
         engine = create_engine(postgres_url)
         counting = " UNION ALL ".join(f"SELECT status FROM {box}s" for box in BOXES)
@@ -141,7 +140,7 @@ def test_it_loads_unchanged_and_delivers(
 
         eventually(lambda: statuses() == [2, 2, 2, 2], what="all four are delivered")
     finally:
-        worker.terminate()
+        worker.send_signal(signal.SIGTERM)
         worker.wait(timeout=30)
         engine.dispose()
         log.close()
@@ -155,7 +154,7 @@ def test_it_loads_unchanged_and_delivers(
     ]
     [message] = read_all(kafka_bootstrap, kafka_topic)
     assert headers_of(message)["Outbox-Name"] == "pallet_outbox_item"
-    assert "2 rows, 1 message: all in order" in run("audit", BOXES[1], "--kafka").stdout
+    assert "2 rows, 1 message: all in order" in run("audit", BOXES[1], "--kafka")
 
 
 @pytest.mark.parametrize(("section", "size"), [("development", 16), ("test", 2), ("production", 256)])

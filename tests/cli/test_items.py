@@ -20,6 +20,7 @@ from rich.console import Console
 from boxengine.adapters.sql.looking.items import SqlItems
 from boxengine.cli import items_acting, items_replaying
 from boxengine.engine import item_actions, replaying
+from tests import prepared
 from tests.cli.project import Project, first_deliveries_in_order
 from tests.eventually import eventually
 
@@ -111,9 +112,8 @@ def test_a_list_in_a_pipe_has_one_line_for_each_item(project: Project) -> None:
     create = project.boxes().create_outbox_item
     with project.engine() as engine, engine.begin() as connection:
         create(connection, BOX, event_key="k" * 250, event_name="e" * 250, payload=b"")
-    command = [sys.executable, "-m", "boxengine", "items", "list", BOX]
     piped = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    shown = subprocess.run(command, cwd=project.folder, env=piped, capture_output=True, check=True).stdout.decode()
+    shown = prepared.run(["-m", "boxengine", "items", "list", BOX], cwd=project.folder, env=piped).stdout.decode()
     assert "k" * 250 in shown
     assert "e" * 250 in shown
 

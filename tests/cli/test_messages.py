@@ -19,6 +19,7 @@ import boxengine
 from boxengine import BatchAttributes, ItemAttributes
 from boxengine.app.boxes import Boxes
 from boxengine.errors import InvalidItem
+from tests import prepared
 from tests.cli.project import Project
 from tests.eventually import eventually
 
@@ -124,10 +125,9 @@ def test_a_constructor_that_raises_is_named_with_its_place(
 def test_a_url_with_a_driver_that_nobody_knows_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "outbox.yml").write_text("outbox_items: {a_item: {transports: {log: {}}}}")
     environment = {**os.environ, "DATABASE_URL": "postgresql+nonsense://h/n"}
-    command = [sys.executable, "-m", "boxengine", "start"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = prepared.run(["-m", "boxengine", "start"], cwd=tmp_path, env=environment)
     assert done.returncode == 2
-    assert done.stderr == (
+    assert done.stderr.decode() == (
         "boxengine: environment ($DATABASE_URL): database.url: the driver nonsense is not supported; expected "
         "postgresql+psycopg:// (an application may use another URL of its own)\n"
     )
@@ -145,12 +145,9 @@ def test_an_option_that_the_driver_does_not_have_is_one_line_and_no_outage(
 ) -> None:
     (tmp_path / "outbox.yml").write_text("outbox_items: {a_item: {transports: {log: {}}}}")
     environment = {**os.environ, "DATABASE_URL": f"postgresql://me@127.0.0.1:1/shop?sslmode=prefer&{options}"}
-    command = [sys.executable, "-m", "boxengine", "start"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60
-    )
+    done = prepared.run(["-m", "boxengine", "start"], cwd=tmp_path, env=environment)
     assert done.returncode == 1
-    assert done.stderr == f"boxengine: database.url: {said}\n"
+    assert done.stderr.decode() == f"boxengine: database.url: {said}\n"
 
 
 @pytest.mark.parametrize(
@@ -167,10 +164,9 @@ def test_a_configuration_without_a_database_is_one_line_and_no_failure(
 ) -> None:
     (tmp_path / "outbox.yml").write_text(boxes)
     environment = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
-    called = [sys.executable, "-m", "boxengine", *command]
-    done = subprocess.run(called, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch("boxengine: database.url is missing: .*add .*to the configuration.*\n", done.stderr)
+    done = prepared.run(["-m", "boxengine", *command], cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert re.fullmatch("boxengine: database.url is missing: .*add .*to the configuration.*\n", done.stderr.decode())
 
 
 class _Unopened:

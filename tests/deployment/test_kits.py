@@ -19,6 +19,7 @@ import yaml
 from boxengine.cli.kits import KITS, content
 from boxengine.settings.schema import Settings
 from boxengine.web.server import HttpService, Response
+from tests import prepared
 from tests.conftest import ServerLookup
 
 SECRETS = {"POSTGRES_PASSWORD": "p", "BOXENGINE_CONSOLE_TOKEN": "t" * 40, "GRAFANA_PASSWORD": "g"}
@@ -26,16 +27,10 @@ SECRETS = {"POSTGRES_PASSWORD": "p", "BOXENGINE_CONSOLE_TOKEN": "t" * 40, "GRAFA
 
 def boxengine(folder: Path, *arguments: str, expect: int = 0, environ: Mapping[str, str] | None = None) -> str:
     """What the command printed, on both outputs."""
-    done = subprocess.run(
-        [sys.executable, "-m", "boxengine", *arguments],
-        cwd=folder,
-        env={**os.environ, **(environ or {})},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == expect, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    done = prepared.run(["-m", "boxengine", *arguments], cwd=folder, env={**os.environ, **(environ or {})})
+    said = (done.stdout + done.stderr).decode()
+    assert done.returncode == expect, said
+    return said
 
 
 def check(program: Sequence[str], folder: Path, *, environ: Mapping[str, str] | None = None) -> None:

@@ -6,8 +6,6 @@ import io
 import logging
 import os
 import signal
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -29,6 +27,7 @@ from boxengine.embedded import EmbeddedPostgres, EmbeddedValkey
 from boxengine.embedded.process import free_port
 from boxengine.errors import BoxError, ConfigurationError
 from boxengine.settings import explain, load_and_resolve
+from tests import prepared
 from tests.eventually import eventually
 
 SECRETS = {
@@ -106,27 +105,18 @@ class Folder:
 
     def run(self, *arguments: str, expect: int) -> str:
         """All that a command says; its exit code checked."""
-        done = subprocess.run(
-            [sys.executable, "-m", "boxengine", *arguments],
-            cwd=self.path,
-            env=self.environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=100,
-            check=False,
-        )
-        said = done.stdout.decode()
+        done = prepared.run(["-m", "boxengine", *arguments], cwd=self.path, env=self.environ)
+        said = (done.stdout + done.stderr).decode()
         assert done.returncode == expect, said
         return said
 
     @contextmanager
-    def worker(self, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    def worker(self, *arguments: str) -> Iterator[tuple[prepared.Process, Path]]:
         """``boxengine start`` and its log."""
         log = self.path / "worker.log"
         with log.open("wb") as file:
-            command = [sys.executable, "-m", "boxengine", "--debug", "--log-level", "debug", "start", *arguments]
-            process = subprocess.Popen(command, cwd=self.path, env=self.environ, stdout=file, stderr=file)
+            command, out = ["-m", "boxengine", "--debug", "--log-level", "debug", "start", *arguments], file.fileno()
+            process = prepared.start(command, cwd=self.path, env=self.environ, stdout=out, stderr=out)
         try:
             yield process, log
             process.send_signal(signal.SIGTERM)
