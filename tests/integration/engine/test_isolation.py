@@ -220,7 +220,8 @@ def test_items_of_other_keys_need_not_wait_until_a_hot_key_is_through(make_rig: 
     # Those of its bucket stand behind it; of the other 15 buckets, none does.
     beside = [each for number, each in enumerate(others, 1) if number % 16]
     assert max(place[each] for each in beside) < place[hot[-1]]
-    assert [each for each in watcher.delivered if each in set(hot)] == hot
+    keyed = set(hot)
+    assert [each for each in watcher.delivered if each in keyed] == hot
 
 
 # ── parked keys ──────────────────────────────────────────────────────────────────────────────────────
