@@ -42,9 +42,11 @@ class Transfer:
         self._rig = rig
         self._then = then
         self._other: threading.Thread | None = None
+        self.calls = 0
         self.errors: list[DBAPIError] = []
 
     def __call__(self, item: Item, payload: Any, *, session: Session) -> None:
+        self.calls += 1
         session.execute(CHANGE, {"id": 1})
         if self._other is None:
             self._other = threading.Thread(target=self._change_backwards)
@@ -124,8 +126,9 @@ def test_one_that_gets_over_it_and_fails_of_something_else_has_failed(rig: Rig) 
                 super().__call__(item, payload, session=session)
             raise LookupError("no such account")
 
-    rig.carry(Careful(rig, _raises_another))
+    rig.carry(transfer := Careful(rig, _raises_another))
     (item,) = rig.create("a")
     with rig.worker():
         eventually(lambda: rig.row(item).status == Status.FAILED, what="its failure")
+    assert transfer.calls == 1
     assert "LookupError: no such account" in rig.row(item).error_log
