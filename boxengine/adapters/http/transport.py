@@ -65,7 +65,7 @@ class HttpTransport(Withholding):
         method: of the requests.
         headers: sent with each request, over the item's own.
         secret: signs each request after the Standard Webhooks specification; a list while secrets are being changed.
-        timeout: seconds for connecting, and for each wait for the receiver.
+        timeout: seconds for connecting, and for the answer's status and headers.
         allow_private: whether the host may be on a private network, or this machine.
         concurrency: requests under way at once, over all threads of the process.
         format: ``plain``; ``cloudevents`` for CloudEvents in binary mode, ``cloudevents_structured`` in structured mode.
@@ -73,12 +73,15 @@ class HttpTransport(Withholding):
         content_type: media type of the payload.
         serializer: ``json``, ``bytes`` or a dotted path; see ``boxengine.adapters.serializers``.
         ca_file: certificates to trust instead of the system's.
-        now: unix time in seconds; for tests.
-        monotonic: seconds that never go back; for tests.
 
     Raises:
         BoxError: ``urllib3`` is missing, or any of the above is wrong.
     """
+
+    now = staticmethod(time.time)
+    """Unix time in seconds."""
+    monotonic = staticmethod(time.monotonic)
+    """Seconds that never go back. Tests have clocks of their own; no argument, for no file could name one."""
 
     def __init__(
         self,
@@ -95,8 +98,6 @@ class HttpTransport(Withholding):
         content_type: str = "application/json",
         serializer: str | Serializer = "json",
         ca_file: str | None = None,
-        now: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         _demand_concurrency(concurrency)
         _demand_time(timeout)
@@ -115,8 +116,6 @@ class HttpTransport(Withholding):
         self._cloud_events = CloudEvents.of(format, transport="http", source=source, content_type=content_type)
         self._content_type = content_type
         self._serializer = find_serializer(serializer)
-        self._now = now
-        self._monotonic = monotonic
         self._pause = Pause()
         self._breaks: dict[str, _Breaks] = {}
         """By uuid, oldest first."""
@@ -152,7 +151,7 @@ class HttpTransport(Withholding):
         by_key: dict[str, list[int]] = {}
         for index, item in enumerate(items):
             by_key.setdefault(item.event_key, []).append(index)
-        course = _Course(LONGEST if self._behind else TIMING.flush, self._monotonic)
+        course = _Course(LONGEST if self._behind else TIMING.flush, self.monotonic)
 
         def deliver(indexes: Sequence[int]) -> None:
             for index in indexes:
@@ -221,7 +220,7 @@ class HttpTransport(Withholding):
             headers |= self._cloud_events.http_headers(item)
         headers |= self._headers
         if self._signer is not None:
-            headers |= self._signer.headers(message_id=item.uuid, timestamp=int(self._now()), body=body)
+            headers |= self._signer.headers(message_id=item.uuid, timestamp=int(self.now()), body=body)
         # As text, a header with characters beyond Latin-1 could not be sent at all.
         return body, {name: value if value.isascii() else value.encode() for name, value in headers.items()}
 
@@ -237,7 +236,7 @@ class HttpTransport(Withholding):
         reason = f"http: {status} {answer.reason} from {self._endpoint.host}"
         seconds = None
         if status in PAUSING:
-            seconds = retry_after(answer.headers.get("retry-after"), now=datetime.fromtimestamp(self._now(), UTC))
+            seconds = retry_after(answer.headers.get("retry-after"), now=datetime.fromtimestamp(self.now(), UTC))
             if seconds:
                 self._pause.extend(seconds)
                 reason += f", Retry-After {seconds:.0f} s"

@@ -43,8 +43,11 @@ def make(hook: Receiver) -> Iterator[Make]:
     made: list[HttpTransport] = []
 
     def make(**arguments: Any) -> HttpTransport:
+        clocks: dict[str, Any] = {
+            name: staticmethod(arguments.pop(name)) for name in ("now", "monotonic") if name in arguments
+        }
         settings: dict[str, Any] = {"url": hook.url, "allow_private": True}
-        made.append(HttpTransport(**settings | arguments))
+        made.append(type("Clocked", (HttpTransport,), clocks)(**settings | arguments))
         return made[-1]
 
     yield make
