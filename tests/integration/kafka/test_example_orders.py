@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, NullPool, create_engine, text
 
+from tests import prepared
 from tests.conftest import ServerLookup
 from tests.integration.kafka.inbox import produce, until
 from tests.servers.databases import fresh_postgres_database
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.xdist_group("example-orders")
 EXAMPLE = Path(__file__).parents[3] / "examples" / "orders"
 ROUND = 300
 """Orders placed while one worker is killed."""
-BOXENGINE = [sys.executable, "-m", "boxengine", "--log-level", "warning"]
+BOXENGINE = ["-m", "boxengine", "--log-level", "warning"]
 
 
 class Service:
@@ -35,16 +34,18 @@ class Service:
         self._environment = os.environ | environment
 
     def run(self, *command: str) -> None:
-        subprocess.run(command, cwd=self._folder, env=self._environment, check=True)
+        done = prepared.run(command, cwd=self._folder, env=self._environment)
+        assert done.returncode == 0, (done.stdout + done.stderr).decode()
 
     @contextmanager
-    def running(self, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+    def running(self, *command: str) -> Iterator[prepared.Process]:
         """Killed at the end, if it still runs."""
-        with subprocess.Popen(command, cwd=self._folder, env=self._environment) as process:
-            try:
-                yield process
-            finally:
-                process.kill()
+        process = prepared.start(command, cwd=self._folder, env=self._environment)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_every_order_is_billed_exactly_once_and_in_order_though_each_worker_is_k
     database = create_engine(environment["BILLING_DATABASE"], poolclass=NullPool)
     for service in (orders, billing):
         service.run(*BOXENGINE, "db", "create")
-    billing.run(sys.executable, "invoices.py")
+    billing.run("invoices.py")
     placed = 3 * ROUND
     invoices = "SELECT count(*) FROM invoices"
 
@@ -78,7 +79,7 @@ def test_every_order_is_billed_exactly_once_and_in_order_though_each_worker_is_k
 
     with ExitStack() as stack:
 
-        def start(service: Service, *command: str) -> subprocess.Popen[bytes]:
+        def start(service: Service, *command: str) -> prepared.Process:
             return stack.enter_context(service.running(*BOXENGINE, *command))
 
         places: list[tuple[Any, ...]] = [
@@ -89,7 +90,7 @@ def test_every_order_is_billed_exactly_once_and_in_order_though_each_worker_is_k
         workers = [start(*place) for place in places]
         for victim, place in enumerate(places):
             before = billed()
-            with orders.running(sys.executable, "place_orders.py", str(ROUND)) as placing:
+            with orders.running("place_orders.py", str(ROUND)) as placing:
                 until(lambda before=before: billed() > before, said=billed)  # type: ignore[misc]
                 workers[victim].kill()
                 workers[victim].wait()
