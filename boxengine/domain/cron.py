@@ -9,7 +9,7 @@ Times are local times in a time zone. When clocks change:
 
 - A local time that is skipped in spring happens as long after midnight as on any other day: 02:30 becomes 03:30.
 - A local time that comes twice in autumn happens only the first time.
-- If the hour is ``*``, neither rule applies: a schedule for every ten minutes continues every ten minutes.
+- If the hour is ``*``, or names all 24, neither rule applies: a schedule for every ten minutes continues every ten minutes.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ _FIELDS: Sequence[tuple[str, int, int, Mapping[str, int]]] = (
 )
 _PART = re.compile(r"(\*|[a-z0-9]+)(?:-([a-z0-9]+))?(?:/(\d+))?")
 _DAY = timedelta(days=1)
+_HOURS = 24
 _DAYS_AHEAD = 366 * 8
 """There is always a 29th of February within eight years."""
 
@@ -58,7 +59,7 @@ class Cron:
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
     every_hour: bool
-    """Whether the hour is ``*``."""
+    """Whether the hour is ``*``, or names all 24."""
     days: frozenset[int]
     months: frozenset[int]
     weekdays: frozenset[int]
@@ -85,7 +86,7 @@ class Cron:
             text=" ".join(text.split()),
             minutes=tuple(sorted(minutes)),
             hours=tuple(sorted(hours)),
-            every_hour=fields[1] == "*",
+            every_hour=len(hours) == _HOURS,
             days=days,
             months=months,
             weekdays=frozenset(number % 7 for number in weekdays),
@@ -130,9 +131,19 @@ def _days(first: date, step: int, count: int) -> Iterator[date]:
 
 @lru_cache(maxsize=64)
 def _times(cron: Cron, day: date, zone: tzinfo) -> list[datetime]:
-    """The times of one local day, in order. Cached, because a caller that checks every few seconds asks for the same days."""
+    """The times that come on one local day, in order: a time that is skipped late in the evening comes after midnight.
+
+    Cached, because a caller that checks every few seconds asks for the same days.
+    """
+    both = _written(cron, day - _DAY, zone) | _written(cron, day, zone)
+    return sorted(moment for moment in both if moment.astimezone(zone).date() == day)
+
+
+@lru_cache(maxsize=64)
+def _written(cron: Cron, day: date, zone: tzinfo) -> frozenset[datetime]:
+    """The times that the expression has for one local day."""
     if not cron.has(day):
-        return []
+        return frozenset()
     found: set[datetime] = set()
     for hour, minute in itertools.product(cron.hours, cron.minutes):
         local = datetime.combine(day, time(hour, minute), zone)
@@ -140,7 +151,7 @@ def _times(cron: Cron, day: date, zone: tzinfo) -> list[datetime]:
             found.update(_whenever_clocks_show(local))
         else:
             found.add(local.astimezone(UTC))
-    return sorted(found)
+    return frozenset(found)
 
 
 def _whenever_clocks_show(local: datetime) -> Iterator[datetime]:

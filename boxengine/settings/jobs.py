@@ -33,7 +33,7 @@ class ScheduleSettings(Section):
     misfire_grace: SecondsOrZero = timedelta(seconds=60)
     """A run that is created no later than this is on time; less than five seconds count as five."""
     misfire_limit: Count = 100
-    """Runs that are made up for at once, at most; earlier ones are left out."""
+    """Runs that are created at once, at most, also of those within ``misfire_grace``; earlier ones are left out."""
     args: Any = None
     """What the jobs are created with; so with the keys below. Left out: as ``create_job`` has it."""
     lock_key: Text | None = None

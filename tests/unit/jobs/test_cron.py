@@ -63,9 +63,10 @@ def test_a_time_that_comes_twice_in_autumn_happens_once() -> None:
     assert runs("30 2 * * *", AUTUMN, 2) == ["Sun 25 Oct 02:30 +0200", "Mon 26 Oct 02:30 +0100"]
 
 
+@pytest.mark.parametrize("hour", ["*", "*/1", "0-23"])
 @pytest.mark.parametrize("day", [SPRING, AUTUMN])
-def test_a_schedule_of_every_hour_goes_on_where_clocks_change(day: datetime) -> None:
-    cron, moment = Cron.parse("*/10 * * * *"), day.astimezone(UTC)
+def test_a_schedule_of_every_hour_goes_on_where_clocks_change(day: datetime, hour: str) -> None:
+    cron, moment = Cron.parse(f"*/10 {hour} * * *"), day.astimezone(UTC)
     for _ in range(60):
         following = cron.after(moment, BERLIN)
         assert following - moment == timedelta(minutes=10)
@@ -90,6 +91,24 @@ def test_the_latest_times_are_those_that_come_after_each_other(text: str) -> Non
         while (moment := cron.after(moment, BERLIN)) <= end:
             forward.append(moment)
         assert list(cron.latest(begin, end, BERLIN)) == forward[::-1]
+
+
+@pytest.mark.parametrize(
+    ("zone", "first", "expected"),
+    [
+        ("America/Nuuk", "2026-03-28T00:00", ["28 00:00", "28 00:30", "29 00:00", "29 00:30", "29 23:00"]),
+        ("Pacific/Apia", "2011-12-29T23:00", ["29 23:00", "29 23:30", "31 00:00", "31 00:30", "31 23:00"]),
+    ],
+)
+def test_an_evening_that_is_skipped_comes_after_midnight_in_its_place(
+    zone: str, first: str, expected: list[str]
+) -> None:
+    """In Nuuk, clocks go from 23:00 on Saturday to 00:00 on Sunday. In Apia, there was no 30 December in 2011."""
+    local, cron = ZoneInfo(zone), Cron.parse("0,30 0,23 * * *")
+    begin = moment = datetime.fromisoformat(first).replace(tzinfo=local) - timedelta(minutes=1)
+    forward = [moment := cron.after(moment, local) for _ in expected]
+    assert [f"{each.astimezone(local):%d %H:%M}" for each in forward] == expected
+    assert list(cron.latest(begin, moment, local)) == forward[::-1]
 
 
 def test_the_latest_times_of_many_years_are_at_hand_at_once() -> None:
