@@ -154,11 +154,10 @@ def item_row(row: Any) -> ItemRow:
 
 def _moment(value: Any) -> Any:
     """The moment with its zone; one read as text stays text if Python cannot represent it."""
-    if isinstance(value, str):
-        try:
-            value = datetime.fromisoformat(value)
-        except ValueError:
-            return value
     if value is None:
         return None
-    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else value
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):  # no moment, or one that has no date in UTC that Python could represent
+        return value
