@@ -182,7 +182,7 @@ def _row(seen: BoxView, now: datetime) -> dict[str, Any]:
         "type": str(seen.box.type),
         **{name: None if count is None else count.number for name, count in found.items()},
         "precision": {name: str(count.precision) for name, count in found.items() if count is not None},
-        "oldest_pending_seconds": _seconds(now, seen.waits_since),
+        "oldest_pending_seconds": None if seen.waited is None else round(seen.waited.total_seconds(), 1),
         "queue": seen.queue_length,
         "queue_lag_seconds": _seconds(now, seen.queue_since),
         "paused": seen.paused,

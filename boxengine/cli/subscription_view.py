@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from boxengine.cli.context import output
@@ -13,16 +12,15 @@ if TYPE_CHECKING:
     from boxengine.app.overview import BoxView
 
 
-def row_of(seen: BoxView, now: datetime) -> dict[str, Any]:
+def row_of(seen: BoxView) -> dict[str, Any]:
     """One subscription, as JSON has it."""
     pending, failed = (None if seen.counts is None else getattr(seen.counts, each) for each in ("pending", "failed"))
-    since = seen.waits_since
     return {
         "subscription": seen.box.name,
         "pending": None if pending is None else pending.number,
         "pending_precision": None if pending is None else str(pending.precision),
         "failed": None if failed is None else failed.number,
-        "oldest_pending_seconds": None if since is None else max(0.0, (now - since).total_seconds()),
+        "oldest_pending_seconds": None if seen.waited is None else seen.waited.total_seconds(),
         "paused": seen.paused,
         "workers": None if seen.workers is None else len(seen.workers),
         "error": seen.broken,

@@ -70,7 +70,7 @@ def list_(
         look = Lookout(servers, wanted, auto_disabled=boxes.resolved.settings.polling_auto_disabled).look()
     finally:
         servers.close()
-    rows = [row_of(each, look.taken_at) for each in look.boxes]
+    rows = [row_of(each) for each in look.boxes]
     if json:
         print_json(rows)
     else:

@@ -104,3 +104,16 @@ def test_boxes_of_long_jobs_are_not_waited_for_one_by_one() -> None:
     pauses: Any = SimpleNamespace(running=running)
     views, outages = look_at_jobs(inspector, pauses, boxes, auto_disabled=False, clock=clock)
     assert (asked, len(views), outages) == (1, 20, ("the database: no answer",))
+
+
+@pytest.mark.parametrize("ahead", [timedelta(minutes=10), timedelta(minutes=-10)])
+def test_how_long_an_item_has_waited_goes_by_the_clock_of_its_database(ahead: timedelta) -> None:
+    servers = Servers()
+    servers.store.oldest_pending = lambda _: NOW - timedelta(seconds=40)
+    servers.store.now = lambda: NOW
+    servers.clock.jump(ahead)
+    look = servers.look()
+    assert {(view.waits_since, view.waited) for view in look.boxes} == {
+        (NOW - timedelta(seconds=40), timedelta(seconds=40))
+    }
+    assert "late" not in {problem.kind for problem in look.problems}

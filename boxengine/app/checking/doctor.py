@@ -88,7 +88,7 @@ class Doctor:
                 since = None if box.subscription is None else self._servers.store.unread_since(box)
             except (SchemaMismatch, StoreConflict):
                 continue  # reported with the tables
-            age = held_back(box, since, self._servers.clock.now())
+            age = None if since is None else held_back(box, since, self._servers.store.now())
             if age is not None:
                 sentence, advice = told_of_retention(box, age)
                 found.append(Remark(area="database", box=box.name, text=sentence, advice=advice))

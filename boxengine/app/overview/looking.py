@@ -45,6 +45,8 @@ _JOBS, _SERVERS = "all job boxes", "all servers"
 """The names under which questions that concern more than one box are asked; no box has such a name."""
 SHOWN_FROM = timedelta(seconds=5)
 """People are told the age of figures that are older than this."""
+ALIKE = timedelta(seconds=2)
+"""Clocks that differ by no more than this show the same time: to ask one takes a moment."""
 
 
 class Rows(HistoryStore, Protocol):
@@ -107,6 +109,8 @@ class Lookout:
         self._job_workers = job_workers
         self._count = sources.census.take_exactly if exact else sources.census.take
         self._sparing = Sparing()
+        self._ahead = timedelta(0)
+        """By how much this machine's clock is ahead of the database's, which sets the times of rows."""
 
     def look(self) -> Overview:
         """Looks at all boxes now."""
@@ -176,15 +180,20 @@ class Lookout:
         own = None if workers is None else tuple(worker for worker in workers if box.name in worker.boxes)
         circuits = tuple((worker, each) for worker in own or () for each in worker.circuits if each.box == box.name)
         stuck = ask("stuck", lambda box: self._stuck(box, counts)) or ()
+        if (since is not None or stuck) and not asked.the_time:
+            asked.the_time = True
+            asked.of(
+                box, lambda: self._sparing.ask((_SERVERS, "clock"), lambda: asked.database.ask(self._compare_clocks))
+            )
         facts = Facts(
             box=box,
             now=sources.clock.now(),
             counts=counts,
-            waits_since=since,
+            waits_since=self._as_shown_here(since),
             paused=None if pauses is None else not pauses.get(box.name, not self._auto_disabled),
             workers=own,
             circuits=tuple(circuit for _, circuit in circuits),
-            stuck=stuck,
+            stuck=tuple(replace(each, due_at=self._as_shown_here(each.due_at)) for each in stuck),
             more_leading=sum(each.leads for each in stuck) > BLOCKERS,
             stranded=ask("stranded", sources.store.stranded) if known else None,
             held_back=ask("held back", self._held_back) if known else None,
@@ -197,6 +206,7 @@ class Lookout:
             counts=counts,
             counted_at=self._counted_at(box) if known else None,
             waits_since=since,
+            waited=None if facts.waits_since is None else max(timedelta(0), facts.now - facts.waits_since),
             queue_length=None if queue is None else queue.length,
             queue_since=pushed_at,
             paused=facts.paused,
@@ -224,10 +234,22 @@ class Lookout:
     def _stuck(self, box: Box, counts: Counts | None) -> tuple[Stuck, ...]:
         return () if self._inspector is None or counts is None else stuck_items(self._inspector, box, counts)
 
+    def _compare_clocks(self) -> None:
+        ahead = self._sources.clock.now() - self._sources.store.now()
+        if abs(ahead - self._ahead) > ALIKE:
+            self._ahead = ahead
+
+    def _as_shown_here(self, moment: datetime | None) -> datetime | None:
+        """What this machine's clock showed, or will show, at a moment of the database's clock."""
+        try:
+            return None if moment is None else moment + self._ahead
+        except OverflowError:  # so far away that no difference of clocks matters
+            return moment
+
     def _held_back(self, box: Box) -> timedelta | None:
         if box.subscription is None:
             return None
-        return held_back(box, self._sources.store.unread_since(box), self._sources.clock.now())
+        return held_back(box, self._sources.store.unread_since(box), self._sources.store.now())
 
 
 class _Asked:
@@ -242,6 +264,8 @@ class _Asked:
         """What is wrong with the table, by box."""
         self.unread: dict[str, str] = {}
         """Why the table did not answer although the database does, by box."""
+        self.the_time = False
+        """Whether the database was asked what its clock shows."""
 
     def writes(self, ping: Callable[[], None]) -> None:
         """Redis has answered: what it lacks now is that it takes writes."""

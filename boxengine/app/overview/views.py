@@ -22,7 +22,9 @@ class BoxView:
     counted_at: datetime | None
     """When the figures from the database were taken, if that was some seconds before the look; otherwise None."""
     waits_since: datetime | None
-    """Since when the oldest pending item has waited; None also if nothing waits."""
+    """Since when the oldest pending item has waited, by the database's clock; None also if nothing waits."""
+    waited: timedelta | None
+    """How long that is; None also if nothing waits."""
     queue_length: int | None
     queue_since: datetime | None
     paused: bool | None

@@ -101,8 +101,8 @@ class Backlog:
             self._observer.see(events.Unread(box, seconds=self._age(self._store.unread_since(box))))
 
     def _age(self, since: datetime | None) -> float:
-        """Seconds since this moment; 0 if there is none."""
-        return 0.0 if since is None else max(0.0, (self._clock.now() - since).total_seconds())
+        """Seconds since this moment by the database's clock, which set it; 0 if there is none."""
+        return 0.0 if since is None else max(0.0, (self._store.now() - since).total_seconds())
 
     def _count_stranded(self, box: Box) -> None:
         now, last = self._clock.monotonic(), self._stranded_at.get(box.name)

@@ -55,7 +55,7 @@ def job(call: Call) -> Response:
     row = inspector.get(found, job_id)
     if row is None:
         raise Refused(HTTPStatus.NOT_FOUND, f"{found.name} has no job {job_id}.")
-    why = job_reasons(found, row, inspector, now=call.site.servers.clock.now())
+    why = job_reasons(found, row, inspector, now=call.site.servers.store.now())
     journal = inspector.journal(found, job_id, limit=EVENTS_SHOWN)
     return Json(job_showing.whole(row, journal, why, found.name, call.site.hiding))
 

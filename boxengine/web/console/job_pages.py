@@ -65,7 +65,7 @@ def job(call: Call) -> Response:
     """One job, whole."""
     found, row = _one(call)
     inspector, hiding = call.site.office.inspector, call.site.hiding
-    why = job_reasons(found, row, inspector, now=call.site.servers.clock.now())
+    why = job_reasons(found, row, inspector, now=call.site.servers.store.now())
     state = JobState(row["status"]) if row["status"] in set(JobState) else None
     journal = inspector.journal(found, row["id"], limit=EVENTS_SHOWN)
     return page(

@@ -42,7 +42,7 @@ def box(view: BoxView, now: datetime) -> dict[str, Any]:
         "counts": None if view.counts is None else {name: count(getattr(view.counts, name)) for name in COUNTED},
         "counted_at": moment(view.counted_at),
         "waits_since": moment(view.waits_since),
-        "oldest_pending_seconds": seconds(now, view.waits_since),
+        "oldest_pending_seconds": None if view.waited is None else round(view.waited.total_seconds(), 1),
         "delivered_per_second": None if view.rate is None else round(view.rate, 2),
         "wait_p50_seconds": None if view.lately is None else view.lately.wait(0.5),
         "wait_p99_seconds": None if view.lately is None else view.lately.wait(0.99),

@@ -155,7 +155,7 @@ class Site:
     def _measured(self, look: Overview) -> None:
         """Records, for the charts, how long the oldest items have waited."""
         waits = {
-            view.box.name: 0.0 if view.waits_since is None else (look.taken_at - view.waits_since).total_seconds()
+            view.box.name: 0.0 if view.waited is None else view.waited.total_seconds()
             for view in look.boxes
             if view.counts is not None
         }
@@ -184,7 +184,7 @@ class Site:
 
     def why(self, box: Box, found: LookedUp) -> Reasons:
         """Why the item waits, or where it is."""
-        view, now, inspector = self.latest().box(box.name), self.servers.clock.now(), self.servers.inspector
+        view, now, inspector = self.latest().box(box.name), self.servers.store.now(), self.servers.inspector
         if found.in_log:
             return reasons_in_log(view, found.row, inspector, self.servers.log, now=now)
         return reasons(view, found.row, inspector, now=now)

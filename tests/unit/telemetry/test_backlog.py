@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from boxengine.adapters.memory.clock import ManualClock
@@ -253,3 +254,15 @@ def test_a_slow_database_is_asked_about_the_other_boxes_in_the_next_turn() -> No
     worker.turn()
     worker.turn()
     assert [name for name, _ in told.ages] == ["order_item", "payment_item"]
+
+
+@pytest.mark.parametrize("ahead", [timedelta(minutes=10), timedelta(minutes=-10)])
+def test_how_long_an_item_has_waited_goes_by_the_clock_of_its_database(ahead: timedelta) -> None:
+    world, told, database = World(), Told(), ManualClock()
+    store = MemoryStore(database)
+    store.insert(ORDER, event_key=1)
+    world.clock.jump(ahead)
+    for clock in (world.clock, database):
+        clock.advance(timedelta(seconds=90))
+    world.worker("a", told, store=store).turn()
+    assert told.ages == [("order_item", 90.0), ("payment_item", 0.0)]

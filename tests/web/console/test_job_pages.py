@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
 import pytest
@@ -116,6 +116,21 @@ def test_a_running_job_is_asked_to_stop_and_its_page_says_so(job_console: Consol
     page = browser.get(f"{BOX}/jobs/1").text
     assert "It was canceled." in page
     assert "hx-get" not in page, "nothing will change"
+
+
+def test_a_job_page_goes_by_the_clock_of_the_database(job_console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        job_console.create_job(delay=300)
+    job_console.change_jobs("id = 1", status="running", attempt=1, worker="w")
+    with job_console.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE report_jobs SET lease_expires_at = now() + interval '60 s' WHERE id = 1"))
+    monkeypatch.setattr(job_console.servers.clock, "now", lambda: datetime.now(UTC) + timedelta(minutes=10))
+    running, delayed = (job_console.client().get(f"{API}/{each}").json["why"] for each in (1, 2))
+    assert running == ["It runs, in attempt 1 of 5, in the process w."]
+    assert delayed[0].startswith("It waits for its time, in ")
+    browser = job_console.browser()
+    assert "fell silent" not in browser.get(f"{BOX}/jobs/1").text
+    assert "It waits for its time, in " in browser.get(f"{BOX}/jobs/2").text
 
 
 def test_a_job_behind_a_lock_key_names_the_one_it_waits_for(job_console: Console) -> None:
