@@ -52,7 +52,7 @@ def auditing(boxes: Boxes, name: str, choices: AuditChoices, *, progress: Progre
         BadUsage: ``database.url`` is missing, it is unknown which topics the box feeds, or the box is a log, whose rows do not
             show whether they were delivered.
     """
-    box, settings, clock = boxes.whole(name), boxes.resolved.settings, SystemClock()
+    box, settings = boxes.whole(name), boxes.resolved.settings
     if box.storage is Storage.LOG:
         raise BadUsage(f"box {name}: no audit with storage: log, whose rows do not tell when they were delivered")
     feed = _feed(settings, name, choices.topics) if choices.kafka else None
@@ -65,7 +65,6 @@ def auditing(boxes: Boxes, name: str, choices: AuditChoices, *, progress: Progre
             store=store,
             items=items,
             rows=rows,
-            clock=clock,
             since=choices.since,
             stuck_after=choices.stuck_after,
             own_buckets=choices.own_buckets,
@@ -74,7 +73,7 @@ def auditing(boxes: Boxes, name: str, choices: AuditChoices, *, progress: Progre
         topic = None
         if feed is not None:
             log = TopicReader(
-                topics=feed.topics, bootstrap_servers=feed.bootstrap_servers, config=feed.config, clock=clock
+                topics=feed.topics, bootstrap_servers=feed.bootstrap_servers, config=feed.config, clock=SystemClock()
             )
             stack.callback(log.close)
             matching = SqliteMatching()
@@ -85,7 +84,6 @@ def auditing(boxes: Boxes, name: str, choices: AuditChoices, *, progress: Progre
                 rows=rows,
                 log=log,
                 matching=matching,
-                clock=clock,
                 event_names=feed.event_names,
                 since=choices.since,
             )

@@ -9,7 +9,7 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import REPLAY_OF, Status, rfc3339
 from boxengine.engine.audit.by_key import KeyChecks
 from boxengine.engine.audit.findings import Finding, Kind, Summary
-from boxengine.ports import Clock, ItemFilter, ItemRow, ItemsStore, Store
+from boxengine.ports import ItemFilter, ItemRow, ItemsStore, Store
 from boxengine.ports.people.audit import AuditStore, Twins
 
 BUCKETS_AT_ONCE = 16
@@ -31,7 +31,6 @@ class TableAudit:
         store: Store,
         items: ItemsStore,
         rows: AuditStore,
-        clock: Clock,
         since: datetime | None = None,
         stuck_after: timedelta = timedelta(minutes=10),
         own_buckets: bool = False,
@@ -47,7 +46,6 @@ class TableAudit:
         self._store = store
         self._items = items
         self._rows = rows
-        self._clock = clock
         self._since = since
         self._stuck_after = stuck_after
         self._own_buckets = own_buckets
@@ -79,7 +77,7 @@ class TableAudit:
 
     def _passed_over(self, ids: Sequence[int]) -> Iterator[Finding]:
         """Items that have long been due while later ones of their bucket were delivered."""
-        now = self._clock.now()
+        now = self._rows.now()
         waiting = [
             (row, since)
             for row in self._look_up(ids)
@@ -119,7 +117,7 @@ class TableAudit:
             self._box,
             numbered=self._rows.numbered(self._box),
             own_buckets=self._own_buckets,
-            complete_from=kept_from(self._box, self._clock.now()).replace(tzinfo=None),
+            complete_from=kept_from(self._box, self._rows.now()).replace(tzinfo=None),
         )
         # The first page may take a while: without an index by key, all rows are read and sorted first.
         progress("rows", 0, None)

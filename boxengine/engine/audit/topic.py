@@ -17,7 +17,7 @@ from boxengine.domain.message import ReceivedMessage
 from boxengine.engine.audit.findings import Finding, Kind, Summary
 from boxengine.engine.audit.table import Progress, kept_from
 from boxengine.engine.delivering.batches.order import may_wait
-from boxengine.ports import Clock, ItemFilter, ItemRow, ItemsStore
+from boxengine.ports import ItemFilter, ItemRow, ItemsStore
 from boxengine.ports.people.audit import (
     AuditStore,
     FirstSending,
@@ -47,7 +47,6 @@ class TopicAudit:
         rows: AuditStore,
         log: TopicLog,
         matching: Matching,
-        clock: Clock,
         event_names: frozenset[str] | None = None,
         since: datetime | None = None,
     ) -> None:
@@ -60,7 +59,6 @@ class TopicAudit:
         self._rows = rows
         self._log = log
         self._matching = matching
-        self._clock = clock
         self._event_names = event_names
         self._since = since
         self._partitions: dict[tuple[str, int], int] = {}
@@ -143,7 +141,7 @@ class TopicAudit:
     # ── what comes out ───────────────────────────────────────────────────────────────────────────────
 
     def _mismatches(self, losses: TopicLosses) -> Iterator[Finding]:
-        kept = kept_from(self._box, self._clock.now()).timestamp()
+        kept = kept_from(self._box, self._rows.now()).timestamp()
         complete = 0.0 if losses.complete_from is None else losses.complete_from.timestamp()
         for chunk in _chunks(self._matching.mismatches()):
             rowless = [each for each in chunk if each.row_id is None and each.messages and each.created >= kept]

@@ -75,6 +75,9 @@ class AuditStore(Protocol):
     Every method raises ``StoreUnavailable`` if the database does not answer.
     """
 
+    def now(self) -> datetime:
+        """The time by the database's clock, which sets the moments of rows; zone UTC."""
+
     def numbered(self, box: Box) -> bool:
         """Whether the rows have gapless numbers per key."""
 

@@ -10,7 +10,6 @@ import sqlalchemy as sa
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.looking.audit import SqlAudit
 from boxengine.adapters.sql.looking.items import SqlItems
-from boxengine.adapters.system import SystemClock
 from boxengine.domain.item import Status
 from boxengine.engine.audit.audit import Audit
 from boxengine.engine.audit.findings import Finding
@@ -46,11 +45,7 @@ class Bench:
     def audit(self, *, page: int = 2, **options: Any) -> Audit:
         """With pages of two rows, so that what belongs together is read apart."""
         rows = SqlAudit(self.store, page=page)
-        return Audit(
-            TableAudit(
-                self.box, store=self.store, items=SqlItems(self.store), rows=rows, clock=SystemClock(), **options
-            )
-        )
+        return Audit(TableAudit(self.box, store=self.store, items=SqlItems(self.store), rows=rows, **options))
 
     def findings(self, **options: Any) -> list[Finding]:
         return list(self.audit(**options).findings())

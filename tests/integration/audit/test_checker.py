@@ -12,7 +12,6 @@ import pytest
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.looking.audit import SqlAudit
 from boxengine.adapters.sql.looking.items import SqlItems
-from boxengine.adapters.system import SystemClock
 from boxengine.engine.audit.audit import Audit
 from boxengine.engine.audit.table import TableAudit
 from tests.integration.engine.receivers import BatchReceiver, Receiver
@@ -43,7 +42,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> Itera
 
 def findings(rig: Rig) -> list[tuple[str, int | None]]:
     store = SqlStore(rig.engine)
-    table = TableAudit(rig.box(), store=store, items=SqlItems(store), rows=SqlAudit(store), clock=SystemClock())
+    table = TableAudit(rig.box(), store=store, items=SqlItems(store), rows=SqlAudit(store))
     return [(str(finding.kind), finding.item) for finding in Audit(table).findings()]
 
 

@@ -51,7 +51,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> Itera
 def inversions(rig: Rig) -> list[tuple[str, int | None]]:
     """What an audit finds now."""
     store = SqlStore(rig.engine)
-    table = TableAudit(rig.box(), store=store, items=SqlItems(store), rows=SqlAudit(store), clock=SystemClock())
+    table = TableAudit(rig.box(), store=store, items=SqlItems(store), rows=SqlAudit(store))
     return [(str(finding.kind), finding.item) for finding in Audit(table).findings()]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -12,6 +12,7 @@ import pytest
 from boxengine.adapters.sql.creating.insert import SqlRows
 from boxengine.adapters.sql.looking.audit import SqlAudit
 from boxengine.adapters.sql.looking.items import SqlItems
+from boxengine.adapters.system import SystemClock
 from boxengine.domain.box import Backoff, Retention, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.engine.audit.by_key import KEYS_AT_ONCE
@@ -164,6 +165,17 @@ def test_an_item_that_has_just_become_due_is_not_stuck(bench: Bench, due_for: fl
     assert bench.told() == []
     if due_for:
         assert len(bench.told(stuck_after=timedelta(seconds=500))) == 1
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(hours=-1)])
+def test_how_long_an_item_has_been_due_goes_by_the_clock_of_the_database(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, ahead: timedelta
+) -> None:
+    monkeypatch.setattr(SystemClock, "now", lambda _: datetime.now(UTC) + ahead)
+    left = bench.pending("23", since=1200)
+    bench.pending("23", since=300)
+    bench.delivered("7", ago=60)
+    assert bench.told() == [("stuck", left, "23")]
 
 
 def test_a_backlog_is_not_stuck(bench: Bench) -> None:

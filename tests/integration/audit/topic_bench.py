@@ -100,12 +100,12 @@ class TopicBench:
 
     @contextmanager
     def auditing(self, **options: Any) -> Iterator[Audit]:
-        store, clock = self.bench.store, SystemClock()
+        store = self.bench.store
         items, rows = SqlItems(store), SqlAudit(store, page=2)
-        log = TopicReader(topics=[*self._others, self.topic], bootstrap_servers=self.bootstrap, clock=clock)
+        log = TopicReader(topics=[*self._others, self.topic], bootstrap_servers=self.bootstrap, clock=SystemClock())
         matching = SqliteMatching(self._folder)
-        table = TableAudit(self.bench.box, store=store, items=items, rows=rows, clock=clock)
-        topic = TopicAudit(self.bench.box, items=items, rows=rows, log=log, matching=matching, clock=clock, **options)
+        table = TableAudit(self.bench.box, store=store, items=items, rows=rows)
+        topic = TopicAudit(self.bench.box, items=items, rows=rows, log=log, matching=matching, **options)
         try:
             yield Audit(table, topic)
         finally:

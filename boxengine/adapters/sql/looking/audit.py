@@ -45,6 +45,9 @@ class SqlAudit:
         self._store = store
         self._page = page
 
+    def now(self) -> datetime:
+        return self._store.now()
+
     def numbered(self, box: Box) -> bool:
         return self._store.table(box).numbered
 
