@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import date, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, date, datetime, timedelta
 from difflib import get_close_matches
 from enum import Enum
 from types import MappingProxyType
@@ -112,11 +112,8 @@ def check_values(
             elif name == "uuid":
                 if not _is_uuid(given):
                     raise InvalidItem(f"box {box}, item {position}: uuid {given!r:.80} is not a UUID")
-            elif name in MOMENTS and _is_no_moment(given, zoneless=zoneless):
-                raise InvalidItem(
-                    f"box {box}, item {position}: {name}: expected a datetime with a zone, such as {MOMENTS[name]}; "
-                    f"got {given!r:.80}"
-                )
+            elif name in MOMENTS and (expected := _expected_moment(name, given, zoneless=zoneless)):
+                raise InvalidItem(f"box {box}, item {position}: {name}: {expected}; got {given!r:.80}")
 
 
 def check_single_values(box: str, rows: Sequence[Mapping[str, Any]], columns: Collection[str]) -> None:
@@ -187,11 +184,20 @@ def _looked_at(
     return longest
 
 
-def _is_no_moment(given: Any, *, zoneless: bool) -> bool:
-    """Whether it is surely none. Without a zone, MySQL takes it for UTC, and PostgreSQL for a time in the session's zone."""
-    if isinstance(given, date):
-        return not zoneless and getattr(given, "tzinfo", None) is None
-    return isinstance(given, timedelta | int | float)
+def _expected_moment(name: str, given: Any, *, zoneless: bool) -> str:
+    """What was expected in place of a value that surely is no moment, or one that has no date in UTC; empty if nothing is amiss.
+
+    Without a zone, MySQL takes a moment for UTC, and PostgreSQL for a time in the session's zone.
+    """
+    zoned = isinstance(given, datetime) and given.utcoffset() is not None
+    if not zoned and isinstance(given, timedelta | int | float if zoneless else date | timedelta | int | float):
+        return f"expected a datetime with a zone, such as {MOMENTS[name]}"
+    if zoned and given.year in (MINYEAR, MAXYEAR):
+        try:
+            given.astimezone(UTC)
+        except OverflowError:
+            return f"expected a moment from the year {MINYEAR} to {MAXYEAR} in UTC"
+    return ""
 
 
 def _is_uuid(given: object) -> bool:

@@ -41,7 +41,7 @@ def moment(given: Any) -> datetime:
     Raises:
         ValueError: it has none, or is in a year that not every database can keep; the message says what was expected.
     """
-    if not isinstance(given, datetime) or given.tzinfo is None:
+    if not isinstance(given, datetime) or given.utcoffset() is None:
         raise ValueError(f"expected a datetime with a zone; got {given!r:.80}")
     if not EARLIEST <= given <= LATEST:
         raise ValueError(f"expected a moment from {EARLIEST:%Y-%m-%d} to {LATEST:%Y-%m-%d}; got {given!r:.80}")
