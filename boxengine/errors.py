@@ -12,6 +12,7 @@
     ├── NoAnswerInTime         a transport's call took longer than its ``timeout``
     ├── PortTaken              a port for probes or metrics cannot be had
     ├── JobLost                a worker's job was taken away from it, or may be at any moment
+    ├── CheckpointLost         the database lost a checkpoint of a job that runs, and what was written with it
     ├── JobTimeout             an attempt at a job took longer than its box's ``timeout``
     ├── JobRaised              what a handler raised that runs in a process of its own
     ├── JobProcessDied         the process of a handler ended, or was killed, before the handler did
@@ -117,6 +118,13 @@ class JobLost(BoxError):
 
     Raised by whatever the handler does with its job, and, in a thread that computes, between two lines of its own code. A
     handler lets it pass; what it has not committed is undone.
+    """
+
+
+class CheckpointLost(BoxError):
+    """The database does not have the last checkpoint of the attempt, nor what the session wrote with it. The attempt has failed.
+
+    Raised by the next checkpoint, or after the handler has returned. The next attempt goes on from the checkpoint that is there.
     """
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pymysql
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, text
 
 import boxengine
 from boxengine.adapters.sql.checking.checkup import SqlCheckup
@@ -24,6 +24,7 @@ from boxengine.adapters.sql.waking.listen import PostgresWakeups
 from boxengine.adapters.system import SystemClock
 from boxengine.app.overview import problems
 from boxengine.app.servers.database import connect_store
+from boxengine.domain.jobs import JobState
 from boxengine.embedded import EmbeddedPostgres
 from boxengine.engine.running.health import Health
 from boxengine.errors import StoreUnavailable
@@ -31,6 +32,7 @@ from boxengine.ports.people.checkup import Remark
 from boxengine.settings import Settings
 from tests.cli.project import Project
 from tests.eventually import eventually
+from tests.integration.jobs.shop import Shop
 from tests.servers.mariadb import MariaDBFromSystem
 from tests.servers.postgres import PostgresFromWheel
 from tests.servers.promised import promised_servers, require
@@ -365,6 +367,49 @@ def test_a_worker_goes_on_where_a_standby_without_the_last_commits_was_promoted(
     sent = [int(line["id"]) for line in project.deliveries()]
     assert set(sent[120:]) >= {each for ids in written.values() for each in ids}
     assert {each for ids in lost.values() for each in ids}.intersection(sent[120:]), "no id was given once more"
+
+
+def test_jobs_do_again_what_a_promoted_standby_does_not_know(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with made(tmp_path) as (primary, standby), FaultProxy.before(primary.url()) as address:
+        url = address.url(primary.url())
+        with closing(Shop(tmp_path, url)) as shop, shop.worker(), ThreadPoolExecutor(1) as elsewhere:
+            ended = shop.guarded(lease_ttl=3)
+            steps = [shop.create("at_leisure", args={"test": shop.test}) for _ in range(2)]
+            wait_for(shop, f"begun {ended}", *(f"made {each} 0" for each in steps))
+            wait_until_followed(primary, standby)
+            cut_off(standby)
+            go_on(shop, f"go {ended}", *(f"after {each} 0" for each in steps))
+            shop.becomes(ended, JobState.SUCCEEDED)
+            created = shop.guarded()
+            wait_for(shop, f"begun {created}", *(f"made {each} 1" for each in steps))
+            primary.crash()
+            promoted = elsewhere.submit(promote, standby)
+            address.redirect(standby.url())
+            promoted.result()
+            shop.store.close()  # the connections of this test, not those of the worker
+            for each in steps:
+                # The first to go on meets the connection that is lost, the second gets a new one without a word.
+                go_on(shop, f"after {each} 1", f"after {each} 2")
+                assert shop.becomes(each, JobState.SUCCEEDED)["result"] == 2, "it went on beyond what was lost"
+                with shop.engine.connect() as connection:
+                    look = text(f"SELECT body FROM effects WHERE body LIKE '{each}:%' ORDER BY id")
+                    assert connection.scalars(look).all() == [f"{each}: step {step}" for step in range(3)]
+            assert "CheckpointLost: the database does not have the last checkpoint" in str(shop.job(steps[1])["events"])
+            assert shop.becomes(ended, JobState.SUCCEEDED)["result"] == "by attempt 2"
+            assert "fell silent" in str(shop.job(ended)["events"])
+            go_on(shop, f"go {created}")
+            assert shop.job(created) is None
+    assert "Traceback" not in caplog.text
+
+
+def wait_for(shop: Shop, *gates: str) -> None:
+    for gate in gates:
+        assert shop.gates[gate].wait(60), gate
+
+
+def go_on(shop: Shop, *gates: str) -> None:
+    for gate in gates:
+        shop.gates[gate].set()
 
 
 def test_a_mysql_server_that_becomes_read_only_hands_out_no_rows_and_is_not_ready(

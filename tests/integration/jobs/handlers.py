@@ -69,6 +69,17 @@ class Guarded:
         return f"by attempt {job.attempt}"
 
 
+def at_leisure(job: Job[Any]) -> int:
+    """Three steps, each with a row and a checkpoint. It waits after each to be told to go on."""
+    gates: Gates = GATES[job.args["test"]]
+    for step in range(job.state or 0, 3):
+        job.session.add(Effect(body=f"{job.id}: step {step}"))
+        job.checkpoint(step + 1)
+        gates[f"made {job.id} {step}"].set()
+        gates[f"after {job.id} {step}"].wait(60)
+    return job.attempt
+
+
 def large(job: Job[Any]) -> str | None:
     """Gives the database a long text in the way that is asked for."""
     value = "x" * int(job.args["length"])

@@ -42,6 +42,7 @@ class Shop:
                         "export": f"{HERE}.export",
                         "until_cancelled": f"{HERE}.until_cancelled",
                         "guarded": f"{HERE}.Guarded",
+                        "at_leisure": f"{HERE}.at_leisure",
                         "large": f"{HERE}.large",
                         "in_steps": f"{HERE}.in_steps",
                         "until_told": f"{HERE}.until_told",

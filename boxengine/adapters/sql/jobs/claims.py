@@ -178,6 +178,7 @@ def taken(rows: JobRows, worker: ColumnElement[Any]) -> dict[str, Any]:
         "attempt": jobs.attempt + 1,
         # A failover may lose a claim and keep the worker that has it: the next claim must not have the same token.
         "token": func.greatest(jobs.token + 1, clock_number()),
+        "checkpoints": 0,
         "holds": jobs.lock_key,
         "worker": worker,
         "heartbeat_at": clock_now(),

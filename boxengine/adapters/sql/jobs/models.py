@@ -61,6 +61,8 @@ class JobItem:
     cancel_requested: Mapped[bool] = mapped_column(Boolean, server_default=false())
     progress: Mapped[Any] = mapped_column(Json, nullable=True)
     checkpoint: Mapped[Any] = mapped_column(Json, nullable=True)
+    checkpoints: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+    """How many the attempt has made that was claimed last."""
     result: Mapped[Any] = mapped_column(Json, nullable=True)
     error: Mapped[str | None] = mapped_column(Log)
     producer: Mapped[str | None] = mapped_column(Name)

@@ -19,6 +19,7 @@ from boxengine.adapters.sql.jobs.session import JobSession
 from boxengine.adapters.sql.sessions.aborted import demanding_transaction
 from boxengine.adapters.sql.sessions.async_session import awaited
 from boxengine.domain.jobs import ClaimedJob, Ending, JobOutcome, Succeeded
+from boxengine.errors import CheckpointLost
 
 
 class SqlUnit:
@@ -29,6 +30,7 @@ class SqlUnit:
         self._rows = rows
         self._job = job
         self._ends = ends
+        self._checkpoints = 0
         self._session: JobSession | None = None
         self._awaited: Any = None
         """The ``AsyncSession`` over it, where a coroutine asked for one."""
@@ -51,7 +53,13 @@ class SqlUnit:
         return self._session is not None
 
     def checkpoint(self, state: Any) -> bool:
-        return self._with_session(lambda connection: writes.checkpoint(connection, self._rows, self._job.held, state))
+        number = self._checkpoints + 1
+        written = self._with_session(
+            lambda connection: writes.checkpoint(connection, self._rows, self._job.held, state, number=number)
+        )
+        if written:
+            self._checkpoints = number
+        return written
 
     def end(self, ending: Ending, *, progress: Mapping[str, Any] | None = None) -> bool:
         def write(connection: Connection) -> bool:
@@ -77,6 +85,12 @@ class SqlUnit:
             connection = session.connection()
             limit_silence(connection, timedelta(seconds=SILENCE))
             limit_lock_wait(connection)
+            # A server that took over may lack it, and with it what the session had written. Nobody would write that again.
+            try:
+                writes.demand_checkpoints(connection, self._rows, self._job.held, self._checkpoints)
+            except CheckpointLost:
+                session.rollback()
+                raise
             written = write(connection)
             if written:
                 session.commit_fenced()

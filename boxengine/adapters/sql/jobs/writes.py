@@ -10,6 +10,12 @@ from sqlalchemy import Connection, case, func, literal, select, update
 from boxengine.adapters.sql.jobs.moments import clock_now, later
 from boxengine.adapters.sql.jobs.rows import JobRows
 from boxengine.domain.jobs import Beat, EventKind, Held, JobState
+from boxengine.errors import CheckpointLost
+
+LOST = (
+    "the database does not have the last checkpoint of this attempt, as after a failover that lost commits, or has one that "
+    "raised an error; the next attempt goes on from the checkpoint that it has"
+)
 
 
 def beat(connection: Connection, rows: JobRows, beats: Sequence[Beat]) -> dict[int, bool | None]:
@@ -42,16 +48,36 @@ def still_held(connection: Connection, rows: JobRows, held: Sequence[Held]) -> s
     return set(connection.scalars(rows.by_id(select(rows.jobs.c.id).where(rows.held(held)))))
 
 
-def checkpoint(connection: Connection, rows: JobRows, held: Held, state: Any) -> bool:
-    """Whether it is written: the job is still held."""
+def checkpoint(connection: Connection, rows: JobRows, held: Held, state: Any, *, number: int) -> bool:
+    """Whether it is written: the job is still held.
+
+    Args:
+        number: how many checkpoints the attempt has made with this one.
+    """
     jobs = rows.jobs.c
-    values = {"checkpoint": state, "heartbeat_at": clock_now(), "lease_expires_at": later(jobs.lease_ttl)}
+    values = {
+        "checkpoint": state,
+        "checkpoints": number,
+        "heartbeat_at": clock_now(),
+        "lease_expires_at": later(jobs.lease_ttl),
+    }
     if connection.dialect.update_returning:
         return connection.execute(update(rows.jobs).where(rows.held([held])).values(values)).rowcount == 1
     if not connection.execute(rows.locked([held], jobs.id)).all():
         return False
     connection.execute(update(rows.jobs).where(jobs.id == held.id).values(values))
     return True
+
+
+def demand_checkpoints(connection: Connection, rows: JobRows, held: Held, number: int) -> None:
+    """Waits for no lock: only the attempt itself writes them.
+
+    Raises:
+        CheckpointLost: the job is held, and the database has more or fewer checkpoints of the attempt.
+    """
+    query = rows.by_id(select(rows.jobs.c.checkpoints).where(rows.held([held])))
+    if any(found != number for found in connection.scalars(query)):
+        raise CheckpointLost(LOST)
 
 
 def give_back(connection: Connection, rows: JobRows, held: Sequence[Held]) -> None:

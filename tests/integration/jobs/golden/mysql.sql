@@ -44,6 +44,7 @@ SET status=%(status)s,
     worker=%(worker)s,
     lease_expires_at=(utc_timestamp(6) + INTERVAL (report_jobs.lease_ttl) SECOND),
     heartbeat_at=utc_timestamp(6),
+    checkpoints=%(checkpoints)s,
     started_at=coalesce(report_jobs.started_at, utc_timestamp(6))
 WHERE report_jobs.id IN (%(id_1_1)s,
                          %(id_1_2)s);
@@ -197,7 +198,8 @@ UPDATE;
 UPDATE report_jobs
 SET lease_expires_at=(utc_timestamp(6) + INTERVAL (report_jobs.lease_ttl) SECOND),
     heartbeat_at=utc_timestamp(6),
-    checkpoint=%(checkpoint)s
+    checkpoint=%(checkpoint)s,
+               checkpoints=%(checkpoints)s
 WHERE report_jobs.id = %(id_1)s;
 
 -- work: end with the handler's session
@@ -701,6 +703,7 @@ CREATE TABLE report_jobs (
     cancel_requested BOOL NOT NULL DEFAULT false,
     progress JSON,
     checkpoint JSON,
+    checkpoints INTEGER NOT NULL DEFAULT 0,
     result JSON,
     error TEXT CHARACTER SET utf8mb4,
     producer VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,

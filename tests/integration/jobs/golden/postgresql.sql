@@ -89,6 +89,7 @@ WITH ready AS
        worker=%(by)s::VARCHAR,
        lease_expires_at=(clock_timestamp() + report_jobs.lease_ttl * interval '1 second'),
        heartbeat_at=clock_timestamp(),
+       checkpoints=%(param_3)s::INTEGER,
        started_at=coalesce(report_jobs.started_at, clock_timestamp())
    WHERE report_jobs.id = any(array(
                                       (SELECT ready.id
@@ -133,7 +134,7 @@ SELECT claimed.id,
                      AND report_jobs_events.kind = 'picked'
                      AND CAST((report_jobs_events.payload ->> %(payload_1)s::TEXT) AS INTEGER) = claimed.attempt - %(attempt_3)s::INTEGER
                    ORDER BY report_jobs_events.id DESC
-                   LIMIT %(param_3)s::INTEGER)
+                   LIMIT %(param_4)s::INTEGER)
        END AS previous_start,
        false AS aged,
                 keys.keyed
@@ -169,6 +170,7 @@ SET status=%(status)s::VARCHAR,
     worker=%(worker)s::VARCHAR,
     lease_expires_at=(clock_timestamp() + report_jobs.lease_ttl * interval '1 second'),
     heartbeat_at=clock_timestamp(),
+    checkpoints=%(checkpoints)s::INTEGER,
     started_at=coalesce(report_jobs.started_at, clock_timestamp())
 WHERE report_jobs.id IN (%(id_1_1)s::BIGINT);
 UPDATE report_jobs
@@ -235,6 +237,7 @@ WITH ready AS
        worker=%(by)s::VARCHAR,
        lease_expires_at=(clock_timestamp() + report_jobs.lease_ttl * interval '1 second'),
        heartbeat_at=clock_timestamp(),
+       checkpoints=%(param_3)s::INTEGER,
        started_at=coalesce(report_jobs.started_at, clock_timestamp())
    WHERE report_jobs.id = any(array(
                                       (SELECT ready.id
@@ -279,7 +282,7 @@ SELECT claimed.id,
                      AND report_jobs_events.kind = 'picked'
                      AND CAST((report_jobs_events.payload ->> %(payload_1)s::TEXT) AS INTEGER) = claimed.attempt - %(attempt_3)s::INTEGER
                    ORDER BY report_jobs_events.id DESC
-                   LIMIT %(param_3)s::INTEGER)
+                   LIMIT %(param_4)s::INTEGER)
        END AS previous_start,
        false AS aged,
                 keys.keyed
@@ -360,6 +363,7 @@ WITH aged AS
        worker=%(by)s::VARCHAR,
        lease_expires_at=(clock_timestamp() + report_jobs.lease_ttl * interval '1 second'),
        heartbeat_at=clock_timestamp(),
+       checkpoints=%(param_3)s::INTEGER,
        started_at=coalesce(report_jobs.started_at, clock_timestamp())
    WHERE report_jobs.id = any(array(
                                       (SELECT "both".id
@@ -417,7 +421,7 @@ SELECT claimed.id,
                      AND report_jobs_events.kind = 'picked'
                      AND CAST((report_jobs_events.payload ->> %(payload_1)s::TEXT) AS INTEGER) = claimed.attempt - %(attempt_3)s::INTEGER
                    ORDER BY report_jobs_events.id DESC
-                   LIMIT %(param_3)s::INTEGER)
+                   LIMIT %(param_4)s::INTEGER)
        END AS previous_start,
        claimed.id = ANY (array(
                                  (SELECT aged.id
@@ -462,7 +466,8 @@ SET LOCAL lock_timeout = 10000;
 UPDATE report_jobs
 SET lease_expires_at=(clock_timestamp() + report_jobs.lease_ttl * interval '1 second'),
     heartbeat_at=clock_timestamp(),
-    checkpoint=%(checkpoint)s::JSONB
+    checkpoint=%(checkpoint)s::JSONB,
+               checkpoints=%(checkpoints)s::INTEGER
 WHERE report_jobs.status = 'running'
   AND (report_jobs.id,
        report_jobs.token) IN ((%(param_1_1_1)s,
@@ -1113,6 +1118,7 @@ CREATE TABLE report_jobs (
     cancel_requested BOOLEAN DEFAULT false NOT NULL,
     progress JSONB,
     checkpoint JSONB,
+    checkpoints INTEGER DEFAULT 0 NOT NULL,
     result JSONB,
     error TEXT,
     producer VARCHAR(255),
