@@ -415,6 +415,20 @@ def test_ids_that_are_set_back_make_the_worker_forget_its_bounds(scene: Scene) -
     assert scene.deliver(store) == [first]
 
 
+def test_ids_that_another_server_gives_once_more_behind_a_pooler_make_the_worker_forget_its_bounds(
+    scene: Scene,
+) -> None:
+    """No connection was lost, and the ids have passed the bounds again before anybody has looked."""
+    last = scene.deliver_and_advance()
+    _, sight = scene.store._bounds._sights[scene.box.name]
+    sight._server = "the one that gave these ids"  # type: ignore[attr-defined]
+    scene.direct.execute(f"TRUNCATE {TABLE} RESTART IDENTITY".encode())
+    ids = [scene.insert() for _ in range(last + 1)]
+    assert scene.deliver() == ids[last:]
+    scene.store.advance(scene.box)
+    assert scene.deliver() == ids[:last]
+
+
 @pytest.mark.parametrize(
     "change",
     [

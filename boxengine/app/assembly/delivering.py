@@ -100,7 +100,13 @@ class Delivering:
         if box.storage is Storage.LOG:
             return None
         servers = self._ground.servers
-        return OrderWatch(box, items=servers.items, observer=self._ground.observer, losses=lambda: servers.store.losses)
+        return OrderWatch(
+            box,
+            items=servers.items,
+            observer=self._ground.observer,
+            losses=lambda: servers.store.losses,
+            server=servers.store.server,
+        )
 
     def _sharing_producers(self, pipeline: Pipeline) -> Pipeline:
         """Transports that take ``producers`` share this process's Kafka producers, one per configuration."""

@@ -48,13 +48,20 @@ class Watched:
         self.rows = Rows()
         self.violations: list[int] = []
         self.losses = 0
+        self.server: str | None = "one"
         self.watch = OrderWatch(
             self.box,
             items=self.rows,  # type: ignore[arg-type]
             observer=self,
             losses=lambda: self.losses,
+            server=self.answer,
             remembered=remembered,
         )
+
+    def answer(self) -> str:
+        if self.server is None:
+            raise StoreUnavailable("the database is down")
+        return self.server
 
     def see(self, event: Event) -> None:
         assert isinstance(event, OrderViolated)
@@ -107,6 +114,28 @@ def test_ids_that_another_server_has_given_once_more_are_no_violation() -> None:
     assert watched.violations == []
     watched.deliver((5, "a"))
     assert watched.violations == [5]
+
+
+def test_ids_that_another_server_has_given_once_more_behind_a_pooler_are_no_violation() -> None:
+    """A pooler keeps its clients' connections, so that nobody loses any."""
+    watched = Watched()
+    watched.deliver((8, "a"), (9, "b"))
+    watched.server = "another"
+    watched.deliver((6, "a"), (7, "b"))
+    assert watched.violations == []
+    watched.deliver((5, "a"))
+    assert watched.violations == [5]
+
+
+def test_where_the_server_cannot_say_which_it_is_nothing_is_told() -> None:
+    watched = Watched()
+    watched.server = None
+    watched.deliver((8, "a"))
+    watched.deliver((7, "a"))
+    assert watched.violations == []
+    watched.server = "one"
+    watched.deliver((6, "a"))
+    assert watched.violations == [6]
 
 
 def test_only_what_was_delivered_counts() -> None:

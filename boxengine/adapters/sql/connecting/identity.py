@@ -1,4 +1,4 @@
-"""What tells one PostgreSQL database from another, whatever the address at which they are reached."""
+"""What tells one database, or one server, from another, whatever the address at which they are reached."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ FROM pg_catalog.pg_control_system() AS server, pg_catalog.pg_database AS own
 WHERE own.datname = current_database()
 """
 
+START = "CAST(pg_postmaster_start_time() AS text)"
+"""A server that has taken over was started at another moment."""
+_SERVERS = {"postgresql": f"SELECT {START}"}
+_MYSQL_SERVER = "SELECT CONCAT_WS('/', @@server_id, @@hostname, @@port)"
+
 
 def identity(cursor: Cursor) -> str | None:
     """The server's identifier, which a standby shares with its primary, and the database's number.
@@ -21,5 +26,12 @@ def identity(cursor: Cursor) -> str | None:
     if not cursor.fetchall()[0][0]:
         return None
     cursor.execute(_IDENTITY)
+    ((found,),) = cursor.fetchall()
+    return str(found)
+
+
+def server(cursor: Cursor, dialect_name: str) -> str:
+    """The server that answers. On PostgreSQL it counts as another one once it was restarted."""
+    cursor.execute(_SERVERS.get(dialect_name, _MYSQL_SERVER))
     ((found,),) = cursor.fetchall()
     return str(found)

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, event
 
 from boxengine.adapters.sql.connecting.cursors import Cursor, cursor_of
 from boxengine.adapters.sql.connecting.errors import connection_lost, translated
-from boxengine.adapters.sql.connecting.identity import identity
+from boxengine.adapters.sql.connecting.identity import identity, server
 from boxengine.adapters.sql.delivering.bounding import SqlBounds
 from boxengine.adapters.sql.delivering.fronts import Fronts
 from boxengine.adapters.sql.delivering.known import KnownTables
@@ -85,6 +85,11 @@ class Asking:
             return None
         with self._cursor(self._looks) as cursor:
             return identity(cursor)
+
+    def server(self) -> str:
+        """What tells the server that answers from another one, to which a pooler may lead from now on."""
+        with self._cursor(self._looks) as cursor:
+            return server(cursor, self.engine.dialect.name)
 
     def read_from_start(self, box_name: str) -> None:
         self._bounds.forget(box_name)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Self
 
 from boxengine.adapters.sql.connecting.cursors import Opened
+from boxengine.adapters.sql.connecting.identity import START
 from boxengine.adapters.sql.delivering.bounding_mysql import MySqlSight
 from boxengine.adapters.sql.dialects.base import MOST_IN_PAUSE, MOST_PASSED
 from boxengine.adapters.sql.dialects.postgresql_texts import PostgresTexts
@@ -51,7 +52,8 @@ class PostgresSight:
         last = f"SELECT last_value - CASE WHEN is_called THEN 0 ELSE 1 END FROM {for_driver(name)}"
         if table.passes_delayed:
             last = f"SELECT CASE WHEN ({_few_passed_are_due(table)}) THEN ({last}) ELSE 0 END"
-        self._last = last
+        self._last = f"SELECT ({last}), {START}"
+        self._server: str | None = None
         self._look = first_stops(table)
 
     @classmethod
@@ -68,7 +70,10 @@ class PostgresSight:
     def last_drawn(self) -> int:
         with self._opened() as cursor:
             cursor.execute(self._last, ())  # without values, the driver would leave doubled percent signs as they are
-            return int(cursor.fetchone()[0])
+            last, server = cursor.fetchone()
+        # Behind a pooler another server may answer although no connection was lost. It may give the last ids once more.
+        known, self._server = self._server, server
+        return int(last) if known in (None, server) else 0
 
     def writers(self) -> Collection[str]:
         with self._opened() as cursor:

@@ -35,12 +35,15 @@ class OrderWatch:
         items: ItemsStore,
         observer: Observer,
         losses: Callable[[], int] = lambda: 0,
+        server: Callable[[], str | None] = lambda: None,
         remembered: int = REMEMBERED,
     ) -> None:
         """Args:
         items: where to look up items that came late, which is rare.
         losses: grows when connections to the database were lost. Another server may answer since. If it lacks the last commits,
             it gives their ids once more, to items that nothing has overtaken.
+        server: what tells the database's server from others; asked once, and where an item seems late. Behind a pooler another
+            one may answer although no connection was lost.
         remembered: how many items to remember, at least.
         """
         self._box = box
@@ -49,6 +52,10 @@ class OrderWatch:
         self._observer = observer
         self._losses = losses
         self._lost = losses()
+        self._server = server
+        self._known_server: str | None = None
+        self._forgotten = 0
+        """How often remembered ids were forgotten."""
         self._remembered = remembered
         self._pages: deque[tuple[list[str], list[ItemId]]] = deque()
         """Keys and ids of delivered items, the latest last."""
@@ -67,7 +74,10 @@ class OrderWatch:
         if len(ids) < len(items):
             chosen = set(ids)
             items = [item for item in items if item.id in chosen]
+        forgotten = self._forgotten
         late = self._note(items)
+        if (late or self._known_server is None) and not self._is_same_server(items, forgotten):
+            return
         if late:
             late = self._promised(late)
         if late:
@@ -97,7 +107,27 @@ class OrderWatch:
             self._remember(keys, ids)
         return late
 
+    def _is_same_server(self, items: Sequence[Item], forgotten: int) -> bool:
+        """Whether the server that answers is known to be the one that gave the remembered ids. If it is another one, they are
+        forgotten, except for these items.
+
+        Args:
+            forgotten: how often ids had been forgotten before these items were compared with them.
+        """
+        try:
+            server = self._server()
+        except StoreUnavailable:
+            return False
+        with self._lock:
+            known, self._known_server = self._known_server, server
+            if known in (None, server):
+                return forgotten == self._forgotten  # or another thread has met the other server
+            self._forget()
+        self._note(items)
+        return False
+
     def _forget(self) -> None:
+        self._forgotten += 1
         self._pages.clear()
         self._size = 0
         self._highest.clear()
