@@ -34,6 +34,8 @@ class Timing:
     """A lease with more than this share left is not renewed yet."""
     new: float = 1.0
     """A row this young cannot have an unrecorded attempt, because that attempt's lease would still block it."""
+    failed: float = 1.5
+    """How long buckets are left alone, at least, after a batch that failed because the database was away."""
     stale: float = 2.0
     """How long the mark of a queued bucket is believed without a look at the queue."""
     by_lease: float = 1.25
@@ -118,6 +120,10 @@ RULES = (
         "a row must stop counting as new before the lease of an attempt at it can run out, or failures that were only remembered "
         "are not looked up",
         lambda t: t.new < (t.fresh - t.renewal) * t.lease,
+    ),
+    Rule(
+        "nor may it count as new when buckets are tried again that were left because the database was away",
+        lambda t: t.new < t.failed <= t.lease,
     ),
     Rule(
         "a job that was popped and then lost must be noticed no later than a worker that died with its lease",

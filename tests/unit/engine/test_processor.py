@@ -34,7 +34,7 @@ from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.polling.tasks import Task
 from boxengine.engine.running.outages import Outages
 from boxengine.engine.timing import TIMING
-from boxengine.errors import QueueUnavailable, StoreUnavailable, Unavailable
+from boxengine.errors import QueueUnavailable, StoreUnavailable, TableMissing, Unavailable
 from boxengine.ports.events import Event, OutageEnded
 from tests.eventually import eventually
 from tests.unit.engine.bench import make_box, usual
@@ -232,6 +232,38 @@ def test_a_box_whose_outcomes_are_refused_does_not_work_again_because_its_items_
         assert shop.recovered == recovered
         shop.clock.advance(2 * TTL)
         shop.queue.push(shop.box, [Job(bucket, 0, (1,)) for bucket in sorted(BUCKETS)])
+
+
+@pytest.mark.parametrize(
+    ("error", "failures", "pause"),
+    [
+        (StoreUnavailable("the server closed the connection"), 1, TIMING.failed),
+        (StoreUnavailable("the server closed the connection"), 10, TIMING.lease),
+        (TableMissing("the server answers that there is no such table"), 1, TIMING.lease),
+    ],
+    ids=["away", "away for long", "there"],
+)
+def test_buckets_are_left_alone_for_a_moment_after_a_batch_that_failed_because_the_database_was_away(
+    error: StoreUnavailable, failures: int, pause: float
+) -> None:
+    def during(number: int) -> None:
+        if number <= failures:
+            raise error
+
+    shop = Shop(threads=1, batches=1, rows=1, during=during)
+    jobs = [Job(bucket, 0, (1,)) for bucket in sorted(BUCKETS)]
+    for _ in range(failures - 1):
+        shop.processor.turn()
+        shop.clock.advance(TTL)
+        shop.queue.push(shop.box, jobs)
+    shop.processor.turn()
+    shop.clock.advance(timedelta(seconds=pause - 0.01))
+    assert shop.queue.seize(shop.box, jobs, ttl=TTL) is None
+    shop.clock.advance(timedelta(seconds=0.02))
+    hold = shop.queue.seize(shop.box, jobs, ttl=TTL)
+    assert hold is not None
+    assert hold.buckets == BUCKETS
+    assert hold.orphaned == frozenset(), "a worker is taken for dead"
 
 
 def test_the_last_bucket_is_kept() -> None:

@@ -14,6 +14,7 @@ BROKEN: list[dict[str, float]] = [
     {"renewal": 0.5},
     {"fresh": 0.6},
     {"new": 1.5},
+    {"failed": 1.0},
     {"stale": 4.0},
     {"by_lease": 1.0},
     {"unnoticed": 1.4},

@@ -145,8 +145,15 @@ class Holding:
             self._queue.leave(self._hold, left)
         self._drop(frozenset(buckets))
 
-    def leave_all(self) -> None:
-        """Like ``leave``, for all buckets that are still held."""
+    def leave_all(self, *, within: timedelta | None = None) -> None:
+        """Like ``leave``, for all buckets that are still held.
+
+        Args:
+            within: how long their leases last from now on; None: as long as they would.
+        """
+        if within is not None and within < self._ttl and self.buckets:
+            self.secure()
+            self._queue.extend(self._hold, ttl=within)
         self.leave(self.buckets)
 
     def give_way(self, buckets: Collection[int]) -> frozenset[int]:

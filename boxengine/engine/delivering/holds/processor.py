@@ -30,7 +30,8 @@ from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.running.outages import Outages
 from boxengine.engine.running.proof import Proof
-from boxengine.errors import QueueUnavailable
+from boxengine.engine.timing import TIMING
+from boxengine.errors import QueueUnavailable, StoreUnavailable
 from boxengine.ports import Clock, Hold, JobQueue, Observer
 from boxengine.ports.events import Ending, HoldEnded
 
@@ -151,10 +152,12 @@ class Processor:
         except BaseException as error:  # one box's database or code must not stop the others
             if ends_the_worker(error):
                 raise
-            # The leases are left to run out: that is the pause before anybody tries these buckets again.
-            self._outages.failed(f"box {box.name}", error, box=box)
+            pause = self._outages.failed(f"box {box.name}", error, box=box)
+            # The leases are left to run out: that is the pause before anybody tries these buckets again. It begins short where
+            # the server is away, for it may be back in a moment. Subclasses are answers of a server that is there.
+            away = type(error) is StoreUnavailable
             with suppress(QueueUnavailable):
-                drain.holding.leave_all()
+                drain.holding.leave_all(within=timedelta(seconds=max(TIMING.failed, pause)) if away else None)
         finally:
             self._keeper.vacancies.free(box, drain.holding.done_without_leases)
             self._taking.end(hold)
