@@ -85,13 +85,16 @@ web/browser/test_long_jobs.py::test_the_page_of_a_job_goes_on_renewing_itself_af
 web/browser/test_long_jobs.py::test_the_page_of_a_job_leads_to_the_login_when_the_session_has_ended_and_says_when_the_job_is_gone
 web/browser/test_long_jobs.py::test_what_somebody_reads_on_the_page_of_a_job_stays_where_it_is_while_the_rest_is_renewed
 integration/engine/test_unavailable.py::test_those_of_a_log_do_so_too
+integration/kafka/test_consumer_faults.py::test_consuming_starts_while_database_and_broker_are_down_and_begins_when_they_are_there
+integration/telemetry/test_probes_of_a_worker.py::test_a_consumer_whose_broker_dies_is_not_ready_but_alive_and_ready_again_when_it_is_back
 integration/test_servers.py::test_a_killed_kafka_comes_back_with_what_it_acknowledged
 integration/transports/test_kafka.py::test_a_broker_that_freezes_leaves_the_batch_pending_and_a_later_one_goes_through[tx]
 integration/transports/test_kafka_refusals.py::test_an_unknown_topic_fails_its_own_items_and_says_so[tx]
 integration/transports/test_kafka_refusals.py::test_items_of_a_topic_that_does_not_exist_yet_wait_for_it[tx]
 """
 """Proxies, brokers and receivers that answer late or not at all. A page that learns of a lost database and of an ended session,
-a receiver that is away from a table, and a producer without transactions always run."""
+a receiver that is away from a table, a producer without transactions, a consumer without a broker, and one whose database is
+killed always run."""
 
 DJANGO = """
 integration/django/test_databases.py::test_a_box_stands_only_in_the_databases_that_the_routers_allow
