@@ -58,8 +58,6 @@ class Cron:
     text: str
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
-    every_hour: bool
-    """Whether the hour is ``*``, or names all 24."""
     days: frozenset[int]
     months: frozenset[int]
     weekdays: frozenset[int]
@@ -86,7 +84,6 @@ class Cron:
             text=" ".join(text.split()),
             minutes=tuple(sorted(minutes)),
             hours=tuple(sorted(hours)),
-            every_hour=len(hours) == _HOURS,
             days=days,
             months=months,
             weekdays=frozenset(number % 7 for number in weekdays),
@@ -116,6 +113,11 @@ class Cron:
             for found in reversed(_times(self, day, zone)):
                 if after < found <= until:
                     yield found
+
+    @property
+    def every_hour(self) -> bool:
+        """Whether the hour is ``*``, or names all 24."""
+        return len(self.hours) == _HOURS
 
     def has(self, day: date) -> bool:
         """Whether the expression matches this day."""

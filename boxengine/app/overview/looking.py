@@ -247,9 +247,8 @@ class Lookout:
             return moment
 
     def _held_back(self, box: Box) -> timedelta | None:
-        if box.subscription is None:
-            return None
-        return held_back(box, self._sources.store.unread_since(box), self._sources.store.now())
+        since = None if box.subscription is None else self._sources.store.unread_since(box)
+        return None if since is None else held_back(box, since, self._sources.store.now())
 
 
 class _Asked:

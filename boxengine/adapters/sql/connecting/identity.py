@@ -13,8 +13,7 @@ WHERE own.datname = current_database()
 
 START = "CAST(pg_postmaster_start_time() AS text)"
 """A server that has taken over was started at another moment."""
-_SERVERS = {"postgresql": f"SELECT {START}"}
-_MYSQL_SERVER = "SELECT CONCAT_WS('/', @@server_id, @@hostname, @@port)"
+_SERVER, _MYSQL_SERVER = f"SELECT {START}", "SELECT CONCAT_WS('/', @@server_id, @@hostname, @@port)"
 
 
 def identity(cursor: Cursor) -> str | None:
@@ -32,6 +31,6 @@ def identity(cursor: Cursor) -> str | None:
 
 def server(cursor: Cursor, dialect_name: str) -> str:
     """The server that answers. On PostgreSQL it counts as another one once it was restarted."""
-    cursor.execute(_SERVERS.get(dialect_name, _MYSQL_SERVER))
+    cursor.execute(_SERVER if dialect_name == "postgresql" else _MYSQL_SERVER)
     ((found,),) = cursor.fetchall()
     return str(found)

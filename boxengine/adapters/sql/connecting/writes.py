@@ -55,8 +55,7 @@ def follow(engine: Engine, *, writes: bool) -> None:
         event.listen(engine, "checkout", partial(_drop_if_read_only_now, engine))
         if not writes and _WANTED not in engine.url.query:
             event.listen(engine, "do_connect", _connected_to_writable)
-    elif writes:
-        # libpq asks while it connects, see ``connect_arguments``.
+    elif writes:  # libpq asks while it connects, see ``connect_arguments``; MySQL's driver does not
         event.listen(engine, "connect", lambda connection, _record: _refuse_unless_writable(engine, connection))
 
 
