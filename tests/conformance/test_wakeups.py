@@ -54,6 +54,12 @@ def test_a_signal_arrives_as_it_was_sent(rig: Rig, signal: Signal) -> None:
     assert rig.wakeups.wait(WAIT) == [signal]
 
 
+def test_it_has_begun_to_listen_once(rig: Rig) -> None:
+    rig.notify([Signal("a", 1)])
+    assert rig.wakeups.wait(WAIT)
+    assert rig.wakeups.beginnings == 1
+
+
 def test_signals_arrive_in_order_and_equal_ones_once(rig: Rig) -> None:
     rig.notify([Signal("b", 1), Signal("a", None), Signal("b", 1), Signal("a", 2)])
     assert gather(rig, 3) == [Signal("b", 1), Signal("a", None), Signal("a", 2)]

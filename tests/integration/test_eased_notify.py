@@ -50,7 +50,8 @@ class Site:
         self.clock = ManualClock()
         self.engine = connect(url, connections=2)
         schema.create(self.engine, [BOX])
-        self.listener = PostgresWakeups(self.engine)
+        # Of another process: it connects anew when its own engine is disposed of.
+        self.listener = PostgresWakeups(sa.create_engine(url))
         self.listener.wait(timedelta(0))
         self.rows = SqlRows(BOX, notify=True, eased=EasedNotify(clock=self.clock))
         self.statements: list[str] = []

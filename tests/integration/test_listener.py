@@ -49,7 +49,8 @@ def test_it_connects_anew_after_a_long_silence_and_hears_again(
     before = process_of(wakeups)
     monkeypatch.setattr(listen, "SILENCE", 2 * MOMENT)
     wakeups.wait(MOMENT)
-    assert wakeups.wait(MOMENT) == []
+    wakeups.wait(MOMENT)
+    assert wakeups.wait(LONG) == []
     assert process_of(wakeups) != before
     assert wakeups.reliable
     notify(engine)
@@ -66,6 +67,18 @@ def test_what_it_hears_ends_a_silence(
     assert wakeups.wait(LONG)
     assert wakeups.wait(MOMENT) == []
     assert process_of(wakeups) == before
+
+
+def test_it_tells_at_once_that_it_has_begun_to_listen_anew_after_other_connections_were_lost(
+    wakeups: PostgresWakeups, engine: Engine
+) -> None:
+    assert (wakeups.wait(LONG), wakeups.beginnings) == ([], 1)
+    notify(engine)
+    assert wakeups.wait(LONG)
+    assert wakeups.beginnings == 1
+    engine.dispose()
+    notify(engine)
+    assert (wakeups.wait(LONG), wakeups.beginnings) == ([], 2)
 
 
 def test_an_interruption_ends_a_wait_that_is_under_way_and_every_later_one(wakeups: PostgresWakeups) -> None:

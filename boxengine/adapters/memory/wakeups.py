@@ -13,6 +13,7 @@ class MemoryWakeups:
     """``Wakeups`` and its notifier in one: the twin of ``RedisWakeups`` and ``RedisNotifier``."""
 
     reliable: bool = True
+    beginnings: int = 1
 
     def __init__(self) -> None:
         self._changed = Condition()

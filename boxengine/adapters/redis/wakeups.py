@@ -60,6 +60,7 @@ class RedisWakeups:
     """
 
     reliable: bool = False
+    beginnings: int = 0
 
     def __init__(
         self,
@@ -140,7 +141,8 @@ class RedisWakeups:
 
     def _listen(self, deadline: float) -> list[Signal]:
         subscription = self._subscription or self._subscribe()
-        while not self._closed.is_set():
+        before = self.beginnings
+        while not self._closed.is_set() and self.beginnings == before:
             if self._is_left_behind():
                 self._disconnect()
                 subscription = self._subscribe()
@@ -169,6 +171,7 @@ class RedisWakeups:
         self._heard_at = self._clock.monotonic()
         if message["type"] == "subscribe":
             self.reliable = True
+            self.beginnings += 1
         return _decode(message["data"]) if message["type"] == "message" else []
 
     def _check_silence(self, subscription: PubSub) -> None:

@@ -21,6 +21,7 @@ class Polling:
     def __init__(self, ground: Ground, processor: Processor) -> None:
         self._ground = ground
         self._processor = processor
+        self._quiet = never_quiet if ground.survey is None else ground.survey.quiet
         self.poller = self._poller()
 
     def loops(self) -> list[Loop]:
@@ -38,6 +39,7 @@ class Polling:
                 ring=self._ground.bells.ring,
                 want=self._processor.want,
                 read_from_start=self._ground.servers.store.read_from_start,
+                quiet=self._quiet,
             )
             interrupt = self._ground.servers.wakeups.interrupt
             loops.append(self._ground.loops.make("listener", listener.turn, interrupt=interrupt))
@@ -62,7 +64,7 @@ class Polling:
             wakeups=self._ground.servers.wakeups,
             tactic=tactic,
             clock=self._ground.clock,
-            quiet=never_quiet if self._ground.survey is None else self._ground.survey.quiet,
+            quiet=self._quiet,
             timing=self._ground.timing,
         )
         return Poller(

@@ -7,7 +7,7 @@ a poll. So an idle box costs one cheap check now and then, however many partitio
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import assert_never
 
 from boxengine.domain.box import Box, StrictOrder
@@ -159,6 +159,11 @@ class Schedule:
         """Asks for the box to be checked ``within`` so many seconds."""
         with self._changed:
             self._ask_for([(Kind.CHECK, box_name, 0)], within=within)
+
+    def check_all(self, *, unless: Callable[[Box], bool]) -> None:
+        """Asks for a check of all boxes now, unless this is true of them."""
+        with self._changed:
+            self._ask_for([(Kind.CHECK, box.name, 0) for box in self._boxes.values() if not unless(box)], within=0.0)
 
     def stop(self) -> None:
         """Makes every ``take`` return None, those that wait now and all later ones."""

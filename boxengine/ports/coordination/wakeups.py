@@ -70,9 +70,14 @@ class Wakeups(Protocol):
 
     reliable: bool
     """Whether hints arrive at all now (a listener is connected). If not, the poller looks more often by itself."""
+    beginnings: int
+    """How often it has begun to listen. It may have heard nothing of commits shortly before the last beginning."""
 
     def wait(self, timeout: timedelta) -> list[Signal]:
-        """Blocks until at least one signal has come or the time is over; returns the signals so far, in order of arrival."""
+        """Blocks until at least one signal has come, it has begun to listen, or the time is over.
+
+        Returns the signals so far, in order of arrival.
+        """
 
     def interrupt(self) -> None:
         """Lets a ``wait`` under way return, and each later one at once. Nothing is heard from here on. For any thread."""

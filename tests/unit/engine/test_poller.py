@@ -186,6 +186,17 @@ def test_a_bucket_that_a_writer_has_named_is_queued_at_once_without_a_look(watch
     assert (watch.queued, watch.looks) == (1, before)
 
 
+def test_what_was_committed_before_listening_began_anew_is_found_at_once(watch: Watch) -> None:
+    watch.go_on(10 * TIMING.longest_idle)
+    listener = Listener(watch.wakeups, watch.schedule, queue_announced=watch.poller.queue_announced)
+    watch.insert(1)
+    watch.wakeups.beginnings += 1
+    watch.wakeups.notify([Signal("another box", None)])
+    listener.turn()
+    watch.go_on(STEP)
+    assert watch.queued == 1
+
+
 def test_buckets_of_several_partitions_are_handed_out_together_when_all_are_queued(watch: Watch) -> None:
     seen: list[int] = []
     watch.poller._hand_out = lambda: seen.append(watch.queued)

@@ -17,6 +17,7 @@ from boxengine.adapters.memory.wakeups import MemoryWakeups
 from boxengine.domain.box import Box, Storage
 from boxengine.engine.observation import NullObserver, NullTracer
 from boxengine.engine.polling.checks import Checks
+from boxengine.engine.polling.listener import Listener
 from boxengine.engine.polling.looks import PollLimits
 from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.poller import Poller
@@ -26,7 +27,7 @@ from boxengine.engine.polling.tactics import TACTICS
 from boxengine.engine.polling.throttlers import Pace
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import SchemaMismatch
-from boxengine.ports import Outlook
+from boxengine.ports import Outlook, Signal
 from tests.unit.engine.bench import make_box
 
 STEP = 0.05
@@ -75,7 +76,7 @@ class Town:
         watch = PauseWatch(self.pauses, self.boxes, clock=self.clock)
         outages = Outages(observer=NullObserver(), error_tracker=lambda *_, **__: None, clock=self.clock)
         self.survey = Survey(self.boxes, store=self.store, schedule=schedule, pauses=watch, outages=outages)
-        wakeups = MemoryWakeups()
+        self.wakeups = wakeups = MemoryWakeups()
         wakeups.reliable = reliable
         tactic = TACTICS["default"](Pace())
         checks = Checks(
@@ -104,6 +105,9 @@ class Town:
             queue_jobs=self.queue.push,
             token="poller",
             limits=PollLimits(take_wait=0.0),
+        )
+        self.listener = Listener(
+            wakeups, schedule, queue_announced=self.poller.queue_announced, quiet=self.survey.quiet
         )
         self._survey_at = 0.0
 
@@ -180,3 +184,14 @@ def test_while_the_look_at_all_fails_each_box_is_checked_by_itself() -> None:
     town.store.insert(town.boxes[3], event_key=1)
     town.go_on(6)
     assert town.queued(town.boxes[3]) == 1
+
+
+def test_boxes_that_the_survey_covers_are_not_all_checked_where_listening_begins_anew() -> None:
+    town = Town(reliable=True)
+    town.go_on(10)
+    before = town.store.looks.total()
+    town.wakeups.beginnings += 1
+    town.wakeups.notify([Signal("another box", None)])
+    town.listener.turn()
+    town.go_on(2 * STEP)
+    assert town.store.looks.total() == before

@@ -69,6 +69,7 @@ class PostgresWakeups:
         self._in_doubt = False
         """Whether other connections to the database were lost since this one was made."""
         self.reliable = False
+        self.beginnings = 0
         event.listen(engine, "engine_disposed", self._doubt)
 
     def wait(self, timeout: timedelta) -> list[Signal]:
@@ -77,7 +78,10 @@ class PostgresWakeups:
         if self._in_doubt:
             self._disconnect()
         try:
-            connection = self._connected()
+            if self._connection is None:
+                self._connect()
+                return []
+            connection = self._connection
             # Some may have come with the answer to another statement.
             arrived = [*connection.notifies(timeout=0)]
             if not arrived and self._something_comes(timeout):
@@ -113,22 +117,21 @@ class PostgresWakeups:
             return False
         return bool(self._either.select(timeout.total_seconds())) and not self._interrupted
 
-    def _connected(self) -> psycopg.Connection[Any]:
-        if self._connection is None:
-            self._in_doubt = False
-            # Stored at once, so that ``_disconnect`` closes it whatever fails from here on.
-            self._connection = psycopg.connect(*self._connect_args, **self._options, autocommit=True)
-            if self._may_be_pooled and is_pooled(self._connection):
-                self._disconnect()
-                raise StoreUnavailable(_POOLED)
-            own_settings.set_on(self._connection)
-            self._connection.execute(f"LISTEN {CHANNEL}")
-            self._bell = self._bell or socket.socketpair()
-            self._either = selectors.DefaultSelector()
-            self._either.register(self._connection.fileno(), selectors.EVENT_READ)
-            self._either.register(self._bell[1], selectors.EVENT_READ)
-            self.reliable = True
-        return self._connection
+    def _connect(self) -> None:
+        self._in_doubt = False
+        # Stored at once, so that ``_disconnect`` closes it whatever fails from here on.
+        self._connection = psycopg.connect(*self._connect_args, **self._options, autocommit=True)
+        if self._may_be_pooled and is_pooled(self._connection):
+            self._disconnect()
+            raise StoreUnavailable(_POOLED)
+        own_settings.set_on(self._connection)
+        self._connection.execute(f"LISTEN {CHANNEL}")
+        self._bell = self._bell or socket.socketpair()
+        self._either = selectors.DefaultSelector()
+        self._either.register(self._connection.fileno(), selectors.EVENT_READ)
+        self._either.register(self._bell[1], selectors.EVENT_READ)
+        self.reliable = True
+        self.beginnings += 1
 
     def _disconnect(self) -> None:
         self.reliable, self._silent = False, timedelta(0)
