@@ -21,6 +21,7 @@
         ├── StoreUnavailable   the database
         │   ├── StoreConflict  another transaction was in the way; nothing is wrong with the server
         │   ├── TransactionLost  what handlers write through is gone, and their batch with it
+        │   ├── TransactionUndone  the same because another transaction was in the way: a StoreConflict, too
         │   ├── StoreTooSlow   a statement took longer than it may; the server answers others
         │   ├── NotPermitted   the account lacks a privilege; the server answers for other tables
         │   └── TableMissing   a table does not exist; the server answers for others
@@ -194,6 +195,10 @@ class TransactionLost(StoreUnavailable):
     """The sentence for people where a handler has ended it."""
     item_ids: Iterable[Any] = ()
     """Of the items whose handler was at work."""
+
+
+class TransactionUndone(TransactionLost, StoreConflict):
+    """The server has undone the whole transaction of a batch because another one was in the way, as MySQL does in a deadlock."""
 
 
 class StoreTooSlow(StoreUnavailable):

@@ -35,7 +35,8 @@ class Timing:
     new: float = 1.0
     """A row this young cannot have an unrecorded attempt, because that attempt's lease would still block it."""
     failed: float = 1.5
-    """How long buckets are left alone, at least, after a batch that failed because the database was away."""
+    """How long buckets are left alone, at least, after a batch that failed because the database was away, or because another
+    transaction was in the way."""
     stale: float = 2.0
     """How long the mark of a queued bucket is believed without a look at the queue."""
     by_lease: float = 1.25
@@ -122,7 +123,7 @@ RULES = (
         lambda t: t.new < (t.fresh - t.renewal) * t.lease,
     ),
     Rule(
-        "nor may it count as new when buckets are tried again that were left because the database was away",
+        "nor may it count as new when buckets are tried again soon after a batch failed",
         lambda t: t.new < t.failed <= t.lease,
     ),
     Rule(

@@ -107,9 +107,10 @@ def test_it_is_called_again_without_a_failed_attempt_and_writes_everything_once(
     transfer = kind(rig, then)
     rig.carry(transfer)
     (item,) = rig.create("a")
-    with rig.worker():
+    with rig.worker() as watcher:
         eventually(lambda: rig.row(item).status == Status.DELIVERED, what="its delivery")
     assert len(transfer.errors) == 1
+    assert watcher.outages == []
     assert (rig.row(item).errors_count, rig.row(item).error_log) == (0, None)
     # One from the other transaction, one from the attempt that succeeded; nothing of the first one's half.
     amounts = rig.ask("SELECT amount FROM accounts WHERE id IN (1, 2) ORDER BY id")

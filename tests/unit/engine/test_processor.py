@@ -34,7 +34,16 @@ from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.polling.tasks import Task
 from boxengine.engine.running.outages import Outages
 from boxengine.engine.timing import TIMING
-from boxengine.errors import QueueUnavailable, StoreUnavailable, TableMissing, Unavailable
+from boxengine.errors import (
+    NotPermitted,
+    QueueUnavailable,
+    StoreConflict,
+    StoreUnavailable,
+    TableMissing,
+    TransactionLost,
+    TransactionUndone,
+    Unavailable,
+)
 from boxengine.ports.events import Event, OutageEnded
 from tests.eventually import eventually
 from tests.unit.engine.bench import make_box, usual
@@ -239,11 +248,15 @@ def test_a_box_whose_outcomes_are_refused_does_not_work_again_because_its_items_
     [
         (StoreUnavailable("the server closed the connection"), 1, TIMING.failed),
         (StoreUnavailable("the server closed the connection"), 10, TIMING.lease),
+        (TransactionLost("the connection of the handlers' session is lost"), 1, TIMING.failed),
+        (TransactionUndone("a deadlock"), 1, TIMING.failed),
+        (StoreConflict("a lock did not come free"), 1, TIMING.failed),
         (TableMissing("the server answers that there is no such table"), 1, TIMING.lease),
+        (NotPermitted("the server answers that the account may not"), 1, TIMING.lease),
     ],
-    ids=["away", "away for long", "there"],
+    ids=["away", "away for long", "away from handlers", "deadlock", "conflict", "no table", "no privilege"],
 )
-def test_buckets_are_left_alone_for_a_moment_after_a_batch_that_failed_because_the_database_was_away(
+def test_buckets_are_left_alone_for_a_moment_after_a_batch_that_failed_of_what_may_be_over_soon(
     error: StoreUnavailable, failures: int, pause: float
 ) -> None:
     def during(number: int) -> None:

@@ -110,16 +110,18 @@ class Asking:
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
     def _ask(self, box: Box, question: Callable[[Cursor, BoxStatements], T]) -> T:
-        """Runs it on the replica, and once more if the table has changed."""
+        """Runs it on the replica, and once more if the table has changed, or the connection was one that the server had ended."""
+        losses = self._losses
         try:
             with self._cursor(self._reading(box)) as cursor:
                 return question(cursor, self._known.statements(box))
         except StoreUnavailable as error:
-            if not tells_of_a_change(error.__cause__):
+            if tells_of_a_change(error.__cause__):
+                self._forget(box)
+            elif losses == self._losses:
                 if self._reading(box) is self._looks and not isinstance(error, StoreConflict | StoreTooSlow):
                     self._bounds.forget(box.name)  # another server may answer next, which knows less
                 raise
-        self._forget(box)
         with self._cursor(self._reading(box)) as cursor:
             return question(cursor, self._known.statements(box))
 

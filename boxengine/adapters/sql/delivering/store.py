@@ -121,12 +121,14 @@ class SqlStore(SqlHistory):
         return Outlook(due, next_in[0] if next_in else None)
 
     def pending(self, boxes: Sequence[Box]) -> frozenset[str]:
+        losses = self._losses
         try:
             return self._pending(boxes)
         except StoreUnavailable as error:
-            if not tells_of_a_change(error.__cause__):
+            if tells_of_a_change(error.__cause__):
+                self._forget(*boxes)
+            elif losses == self._losses:
                 raise
-        self._forget(*boxes)
         return self._pending(boxes)
 
     def _pending(self, boxes: Sequence[Box]) -> frozenset[str]:
@@ -162,20 +164,17 @@ class SqlStore(SqlHistory):
     @contextmanager
     def _open(self, kind: type[_Kind], box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[_Kind]:
         bounds = self._bounds.of(box)
-        begin = self._begin(box, buckets)
-        self._going_on.look(self._known.of_one_size(box))
+        losses = self._losses
         try:
             with ExitStack() as stack:
                 try:
-                    claim = stack.enter_context(self._claim(kind, box, begin, limit))
-                except ForeignPositions:
-                    self._going_on.go_on(box)
-                    claim = stack.enter_context(self._claim(kind, box, begin, limit))
-                except StoreUnavailable as error:
-                    if not tells_of_a_change(error.__cause__):
+                    claim = self._enter(stack, kind, box, buckets, limit)
+                except StoreUnavailable:
+                    # A connection that the server ended while it was idle is no outage. Positions are of ids that another server
+                    # may give once more, so only who has none may go on.
+                    if losses == self._losses or any(buckets.values()):
                         raise
-                    self._forget(box)
-                    claim = stack.enter_context(self._claim(kind, box, begin, limit))
+                    claim = self._enter(stack, kind, box, buckets, limit)
                 yield claim
                 bounds.claimed(len(claim.items))
         except StoreConflict:
@@ -185,6 +184,19 @@ class SqlStore(SqlHistory):
             bounds.forget()
             self._going_on.unsure()
             raise
+
+    def _enter(self, stack: ExitStack, kind: type[_Kind], box: Box, buckets: Mapping[int, int], limit: int) -> _Kind:
+        begin = self._begin(box, buckets)
+        self._going_on.look(self._known.of_one_size(box))
+        try:
+            return stack.enter_context(self._claim(kind, box, begin, limit))
+        except ForeignPositions:
+            self._going_on.go_on(box)
+        except StoreUnavailable as error:
+            if not tells_of_a_change(error.__cause__):
+                raise
+            self._forget(box)
+        return stack.enter_context(self._claim(kind, box, begin, limit))
 
     def _other_may_answer(self, engine: Engine) -> None:
         super()._other_may_answer(engine)

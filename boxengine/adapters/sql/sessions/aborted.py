@@ -67,6 +67,11 @@ def conflict(connection: Connection, transaction: HandlersTransaction, error: Ba
     return met if is_aborted(connection) or failure in _causes(error) else None
 
 
+def undid_everything(error: BaseException) -> bool:
+    """Whether the driver's error says that the server has undone the whole transaction because of another one."""
+    return next(iter(error.args), None) == _DEADLOCK
+
+
 def _causes(error: BaseException) -> Iterator[BaseException]:
     seen = set[int]()
     cause: BaseException | None = error
@@ -123,9 +128,9 @@ def _note(context: ExceptionContext) -> None:
 def _is_undone(context: ExceptionContext) -> bool:
     """Whether the transaction is another one than before: the server has undone it, or the handler has ended it in SQL."""
     original = context.original_exception
-    number = next(iter(original.args), None)
-    if number == _DEADLOCK:
+    if undid_everything(original):
         return True
+    number = next(iter(original.args), None)
     no_savepoint = number == _NO_SAVEPOINT or getattr(original, "sqlstate", None) == _NO_SAVEPOINT_STATE
     return no_savepoint and _SAVEPOINTS in (context.statement or "")
 

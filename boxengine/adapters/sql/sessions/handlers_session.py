@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, NestedTransaction, RootTransaction
 
-from boxengine.adapters.sql.sessions.aborted import ADVICE, conflict, is_aborted, is_lost, note_errors
+from boxengine.adapters.sql.sessions.aborted import ADVICE, conflict, is_aborted, is_lost, note_errors, undid_everything
 from boxengine.adapters.sql.sessions.constraints import CHECK_AT_ONCE
 from boxengine.engine.attempt import ends_the_worker
-from boxengine.errors import BoxError, StoreConflict, TransactionLost
+from boxengine.errors import BoxError, StoreConflict, TransactionLost, TransactionUndone
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -77,12 +77,12 @@ class HandlersSession:
                 if not self._is_lost():
                     self._keep(self._session, part)
                 if self._is_lost():  # perhaps by what was kept
-                    raise TransactionLost(self._loss())  # noqa: TRY301 - as where a statement has shown it
+                    raise self._loss()  # noqa: TRY301 - as where a statement has shown it
         except BaseException as error:
             if self._is_lost():
                 if ends_the_worker(error):
                     raise  # Ctrl-C in the middle of a statement is what the connection was lost to
-                raise TransactionLost(self._loss()) from error
+                raise self._loss() from error
             met = None if ends_the_worker(error) else conflict(self._connection, self, error)
             if self._session is not None:
                 self._session.rollback()
@@ -107,13 +107,13 @@ class HandlersSession:
         """Whether a handler has ended the claim's transaction, as with ``session.connection().commit()``."""
         return self._session is not None and self._connection.get_transaction() is not self._transaction
 
-    def _loss(self) -> str:
+    def _loss(self) -> TransactionLost:
         if self._is_ended():
-            return TransactionLost.BY_A_HANDLER
+            return TransactionLost(TransactionLost.BY_A_HANDLER)
         cause = getattr(self.failure, "orig", None)
-        return (
-            "the database: the connection of the handlers' session is lost" if cause is None else self._sentence(cause)
-        )
+        if cause is None:
+            return TransactionLost("the database: the connection of the handlers' session is lost")
+        return (TransactionUndone if undid_everything(cause) else TransactionLost)(self._sentence(cause))
 
     def _keep(self, session: Session, part: _Part) -> None:
         # Flushes: an error in the handler's rows must surface here, where it can still be undone.

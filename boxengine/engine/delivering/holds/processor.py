@@ -31,9 +31,12 @@ from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.running.outages import Outages
 from boxengine.engine.running.proof import Proof
 from boxengine.engine.timing import TIMING
-from boxengine.errors import QueueUnavailable, StoreUnavailable
+from boxengine.errors import NotPermitted, QueueUnavailable, StoreTooSlow, StoreUnavailable, TableMissing
 from boxengine.ports import Clock, Hold, JobQueue, Observer
 from boxengine.ports.events import Ending, HoldEnded
+
+_ANSWERS = (NotPermitted, StoreTooSlow, TableMissing)
+"""Of a database that is there and will give the same answer in a moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,10 +157,10 @@ class Processor:
                 raise
             pause = self._outages.failed(f"box {box.name}", error, box=box)
             # The leases are left to run out: that is the pause before anybody tries these buckets again. It begins short where
-            # the server is away, for it may be back in a moment. Subclasses are answers of a server that is there.
-            away = type(error) is StoreUnavailable
+            # the server is away, or another transaction was in the way: either may be over in a moment.
+            passing = isinstance(error, StoreUnavailable) and not isinstance(error, _ANSWERS)
             with suppress(QueueUnavailable):
-                drain.holding.leave_all(within=timedelta(seconds=max(TIMING.failed, pause)) if away else None)
+                drain.holding.leave_all(within=timedelta(seconds=max(TIMING.failed, pause)) if passing else None)
         finally:
             self._keeper.vacancies.free(box, drain.holding.done_without_leases)
             self._taking.end(hold)
