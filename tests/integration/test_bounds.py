@@ -18,7 +18,6 @@ from boxengine.adapters.sql.waking.listen import PostgresWakeups
 from boxengine.domain.box import Backoff, Retention, StrictOrder
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import FailedAttempt, Settlement
-from boxengine.errors import StoreUnavailable
 from boxengine.ports import ItemFilter, Signal
 from tests.integration.bounds_scene import ALWAYS, NEVER_FROM_START, TABLE, BoundsScene, make_box
 
@@ -452,8 +451,7 @@ def test_a_lost_connection_makes_the_worker_forget_its_bounds(scene: Scene) -> N
         "AND pid <> pg_backend_pid()"
     )
     scene.store._bounds.of(scene.box).claimed(1)
-    with pytest.raises(StoreUnavailable):
-        scene.store.advance(scene.box)
+    assert scene.store.advance(scene.box) == ()
     assert scene.bounds() == [0, 0]
 
 
@@ -478,8 +476,7 @@ def test_bounds_are_forgotten_where_somebody_else_has_lost_the_connections(scene
         "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = current_database() "
         "AND pid <> pg_backend_pid()"
     )
-    with pytest.raises(StoreUnavailable):
-        scene.store.ping()
+    scene.store.ping()
     assert scene.bounds() == [0, 0]
     assert scene.store.losses > before
 

@@ -18,6 +18,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import PoolResetState
 
 from boxengine.adapters.sql.connecting import own_settings
+from boxengine.adapters.sql.connecting.ended import drop_ended
 from boxengine.adapters.sql.connecting.pool import DisposablePool
 from boxengine.adapters.sql.connecting.pooler import is_pooled
 from boxengine.adapters.sql.connecting.writes import connect_arguments, follow
@@ -93,6 +94,7 @@ def connect(
     if _INIT in address.query:
         ours = _settings(silence, patient=patient)
         event.listen(engine, "connect", partial(_complete_session, theirs=str(address.query[_INIT]), ours=ours))
+    drop_ended(engine)
     if not anywhere:
         follow(engine, writes=writes)
     event.listen(engine, "reset", partial(_reset, engine))

@@ -186,30 +186,34 @@ class SqlStore(SqlHistory):
             raise
 
     def _enter(self, stack: ExitStack, kind: type[_Kind], box: Box, buckets: Mapping[int, int], limit: int) -> _Kind:
-        begin = self._begin(box, buckets)
+        losses = self._losses
         self._going_on.look(self._known.of_one_size(box))
         try:
-            return stack.enter_context(self._claim(kind, box, begin, limit))
+            return stack.enter_context(self._claim(kind, box, buckets, limit, losses=losses))
         except ForeignPositions:
             self._going_on.go_on(box)
         except StoreUnavailable as error:
             if not tells_of_a_change(error.__cause__):
                 raise
             self._forget(box)
-        return stack.enter_context(self._claim(kind, box, begin, limit))
+        return stack.enter_context(self._claim(kind, box, buckets, limit, losses=self._losses))
 
     def _other_may_answer(self, engine: Engine) -> None:
         super()._other_may_answer(engine)
         self._going_on.unsure()
 
     @contextmanager
-    def _claim(self, kind: type[_Kind], box: Box, buckets: Mapping[int, int], limit: int) -> Iterator[_Kind]:
+    def _claim(
+        self, kind: type[_Kind], box: Box, buckets: Mapping[int, int], limit: int, *, losses: int
+    ) -> Iterator[_Kind]:
         statements = self._known.statements(self._known.of_one_size(box)).for_claim()
         with (
             translated(self.engine),
             self.engine.connect() as connection,
             closing(cursor_of(connection)) as cursor,
         ):
+            if losses != self._losses:  # the pool gives away new connections without a word
+                raise StoreUnavailable("the database: connections were lost, and another server may answer")
             comment = None if self._comments is None else DeliveryComment(box, self._comments)
             runner = cursor if comment is None else commented(connection, cursor, comment)
             transaction = ClaimTransaction(
@@ -222,7 +226,7 @@ class SqlStore(SqlHistory):
                 refused=partial(self._checked.add, box.name),
             )
             try:
-                claim = kind(transaction, box, buckets, limit)
+                claim = kind(transaction, box, self._begin(box, buckets), limit)
                 if comment is not None:
                     comment.cover(claim.items)
                 yield claim
