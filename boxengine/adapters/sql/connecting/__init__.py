@@ -7,5 +7,5 @@
   ``reading`` gives connections for questions that only read. ``clock`` has the question for the database's time.
 - **Limited:** ``limiting`` shortens a statement's time limit. ``packets`` refuses statements that are too long for MySQL or
   MariaDB.
-- **Failed:** ``errors`` translates what the driver raises.
+- **Failed:** ``ended`` replaces idle connections that the server has ended. ``errors`` translates what the driver raises.
 """
