@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -69,7 +70,11 @@ def claimed(store: SqlStore, buckets: dict[int, int | None]) -> list[int]:
         return [item.bucket for item in claim.items]
 
 
-def test_the_pool_gives_away_no_ended_connection(scene: Scene) -> None:
+@pytest.mark.parametrize("poll", [True, False], ids=["poll", "select"])
+def test_the_pool_gives_away_no_ended_connection(scene: Scene, poll: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not poll:  # as on Windows
+        monkeypatch.delattr(select, "poll")
+        scene.store.close()
     for _ in range(3):
         with scene.engine.connect() as connection:
             assert connection.scalar(sa.text("SELECT 1")) == 1
@@ -134,4 +139,6 @@ def test_what_fails_on_a_new_connection_too_is_an_outage(scene: Scene) -> None:
         claimed(scene.store, {0: None})
     with pytest.raises(StoreUnavailable):
         scene.store.poll(BOX, [0], 10)
-    assert len(attempts) == 4, "each was tried once more"
+    with pytest.raises(StoreUnavailable):
+        scene.store.pending([BOX])
+    assert len(attempts) == 6, "each was tried once more"

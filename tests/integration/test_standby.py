@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -117,16 +117,22 @@ def test_commits_that_wait_for_a_synchronous_standby_are_found(pair: Both, monke
     with store_at(primary.url()) as store, ThreadPoolExecutor() as elsewhere:
         checkup = SqlCheckup(store, now=SystemClock().now)
 
+        commits: list[Future[None]] = []
+
         def told() -> list[Remark]:
             return [alarm for alarm in checkup.alarms([BOX]) if alarm.stops]
 
+        def told_of_commits() -> list[Remark]:
+            if all(commit.done() for commit in commits):  # the server obeys a setting a moment after it was told
+                commits.append(elsewhere.submit(write, primary))
+            return told()
+
         assert told() == []
         with configured(primary, synchronous_standby_names="nobody"):
-            committed = elsewhere.submit(write, primary)
-            (alarm,) = eventually(told)
+            (alarm,) = eventually(told_of_commits)
             assert "wait for a synchronous standby, the first for" in alarm.text
-            assert not committed.done()
-        committed.result(timeout=60)
+            assert not commits[-1].done()
+        commits[-1].result(timeout=60)
         assert told() == []
         assert problems.alarm(alarm).kind == "database"
 
@@ -134,7 +140,8 @@ def test_commits_that_wait_for_a_synchronous_standby_are_found(pair: Both, monke
 def write(server: EmbeddedPostgres) -> None:
     """One row of a table of its own."""
     with psycopg.connect(server.url().replace("+psycopg", ""), autocommit=True) as connection:
-        connection.execute("CREATE TABLE written (id int)")
+        connection.execute("CREATE TABLE IF NOT EXISTS written (id int)")
+        connection.execute("INSERT INTO written VALUES (1)")
 
 
 @contextmanager

@@ -110,20 +110,30 @@ class Asking:
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────
 
     def _ask(self, box: Box, question: Callable[[Cursor, BoxStatements], T]) -> T:
-        """Runs it on the replica, and once more if the table has changed, or the connection was one that the server had ended."""
-        losses = self._losses
-        try:
+        """Runs it on the replica."""
+
+        def ask() -> T:
             with self._cursor(self._reading(box)) as cursor:
                 return question(cursor, self._known.statements(box))
+
+        try:
+            return self._twice(ask, box)
+        except StoreUnavailable as error:
+            if self._reading(box) is self._looks and not isinstance(error, StoreConflict | StoreTooSlow):
+                self._bounds.forget(box.name)  # another server may answer next, which knows less
+            raise
+
+    def _twice(self, ask: Callable[[], T], *boxes: Box) -> T:
+        """Asks, and once more if a table has changed, or the connection was lost: it may have been the connection alone."""
+        losses = self._losses
+        try:
+            return ask()
         except StoreUnavailable as error:
             if tells_of_a_change(error.__cause__):
-                self._forget(box)
+                self._forget(*boxes)
             elif losses == self._losses:
-                if self._reading(box) is self._looks and not isinstance(error, StoreConflict | StoreTooSlow):
-                    self._bounds.forget(box.name)  # another server may answer next, which knows less
                 raise
-        with self._cursor(self._reading(box)) as cursor:
-            return question(cursor, self._known.statements(box))
+        return ask()
 
     def _begin(self, box: Box, positions: Mapping[int, int]) -> dict[int, int]:
         """The buckets, each with the id after which to read: its position, or the bound if that is higher."""

@@ -121,15 +121,7 @@ class SqlStore(SqlHistory):
         return Outlook(due, next_in[0] if next_in else None)
 
     def pending(self, boxes: Sequence[Box]) -> frozenset[str]:
-        losses = self._losses
-        try:
-            return self._pending(boxes)
-        except StoreUnavailable as error:
-            if tells_of_a_change(error.__cause__):
-                self._forget(*boxes)
-            elif losses == self._losses:
-                raise
-        return self._pending(boxes)
+        return self._twice(partial(self._pending, boxes), *boxes)
 
     def _pending(self, boxes: Sequence[Box]) -> frozenset[str]:
         names: list[str] = []
@@ -170,8 +162,8 @@ class SqlStore(SqlHistory):
                 try:
                     claim = self._enter(stack, kind, box, buckets, limit)
                 except StoreUnavailable:
-                    # A connection that the server ended while it was idle is no outage. Positions are of ids that another server
-                    # may give once more, so only who has none may go on.
+                    # Perhaps the connection alone was lost, as to a firewall that forgets idle ones: the pool cannot see that.
+                    # Positions are of ids that another server may give once more, so only who has none may begin anew.
                     if losses == self._losses or any(buckets.values()):
                         raise
                     claim = self._enter(stack, kind, box, buckets, limit)
