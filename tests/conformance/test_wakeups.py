@@ -60,6 +60,15 @@ def test_it_has_begun_to_listen_once(rig: Rig) -> None:
     assert rig.wakeups.beginnings == 1
 
 
+@pytest.mark.parametrize("name", coordination.NAMES)
+def test_what_is_sent_after_a_first_wait_of_no_time_is_heard(name: str, request: pytest.FixtureRequest) -> None:
+    with coordination.open_rig(name, request) as rig:
+        assert rig.wakeups.wait(timedelta(0)) == []
+        assert (rig.wakeups.reliable, rig.wakeups.beginnings) == (True, 1)
+        rig.notify([Signal("a", 1)])
+        assert rig.wakeups.wait(WAIT) == [Signal("a", 1)]
+
+
 def test_signals_arrive_in_order_and_equal_ones_once(rig: Rig) -> None:
     rig.notify([Signal("b", 1), Signal("a", None), Signal("b", 1), Signal("a", 2)])
     assert gather(rig, 3) == [Signal("b", 1), Signal("a", None), Signal("a", 2)]

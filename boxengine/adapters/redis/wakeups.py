@@ -119,16 +119,21 @@ class RedisWakeups:
                 subscription.close()
 
     def _subscribe(self) -> PubSub:
+        """Returns once the server has confirmed: what is published from then on arrives."""
         subscription: PubSub = self._client.pubsub()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
         self._subscription = subscription
-        self._server = self._server_at(subscription)
+        patience = self._client.connection_pool.connection_kwargs.get("socket_timeout") or _LONGEST_READ
+        self._server = self._server_at(subscription, patience)
         subscription.subscribe(self._channel)
-        self._heard_at = self._asked_at = self._looked_at = self._clock.monotonic()
+        confirmation = subscription.get_message(timeout=patience)
+        if confirmation is None:
+            raise ConnectionBroken("no sign of life from the server")
+        self._hear(confirmation)
+        self._asked_at = self._looked_at = self._heard_at
         return subscription
 
-    def _server_at(self, subscription: PubSub) -> str | None:
+    def _server_at(self, subscription: PubSub, patience: float) -> str | None:
         """Asks before it subscribes: afterwards the connection takes hardly any commands."""
-        patience = self._client.connection_pool.connection_kwargs.get("socket_timeout") or _LONGEST_READ
         subscription.execute_command("INFO", "server")  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
         try:
             answer = subscription.parse_response(block=False, timeout=patience)  # type: ignore[no-untyped-call]
@@ -140,8 +145,8 @@ class RedisWakeups:
         return found[1].decode() if found else None
 
     def _listen(self, deadline: float) -> list[Signal]:
-        subscription = self._subscription or self._subscribe()
         before = self.beginnings
+        subscription = self._subscription or self._subscribe()
         while not self._closed.is_set() and self.beginnings == before:
             if self._is_left_behind():
                 self._disconnect()
