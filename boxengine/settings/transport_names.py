@@ -10,6 +10,8 @@ from typing import Any
 from boxengine.domain.names import underscore
 from boxengine.settings.dotted_paths import CannotImport, import_module, load_object
 
+HTTP = "http"
+"""The short name of webhooks."""
 KAFKA = "kafka"
 """The short name whose arguments have defaults in the top level's ``kafka``."""
 _OF_THE_REFERENCE = {"sbmt/kafka_producer": KAFKA}

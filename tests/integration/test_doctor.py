@@ -415,6 +415,12 @@ def test_an_applications_driver_is_told_and_is_no_finding(tmp_path: Path, postgr
     assert driver["advice"] is None
 
 
+def test_a_client_certificate_of_a_webhook_is_looked_at(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
+    hook = "http: {url: 'https://bank.example', cert_file: /nowhere/bank.pem}"
+    told = Project(tmp_path, database=postgres_url, redis=redis_url, transports=hook).call("doctor", expect=1)
+    assert "! http: order_outbox_item: cert_file '/nowhere/bank.pem' cannot be used: No such file or directory." in told
+
+
 def test_what_does_not_answer_hides_nothing_else(tmp_path: Path, postgres_url: str) -> None:
     project = Project(tmp_path, database=postgres_url, redis="redis://127.0.0.1:9/0")
     told = project.call("doctor", expect=1)

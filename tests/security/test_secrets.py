@@ -156,6 +156,11 @@ def test_config_show_masks_every_secret_in_both_its_forms(tmp_path: Path) -> Non
         {"outbox_items": {"a_item": {"transports": {"log": {"dsn": "SECRET", "signing_key": "SECRET"}}}}},
         {"outbox_items": {"a_item": {"transports": {"log": {"conninfo": "host=h password=SECRET"}}}}},
         {"outbox_items": {"a_item": {"transports": {"log": {"token": "${HIDDEN}"}}}}},
+        {
+            "outbox_items": {
+                "a_item": {"transports": {"http": {"url": "https://h", "cert_file": "c", "key_password": "SECRET"}}}
+            }
+        },
     ],
     ids=str,
 )
@@ -214,6 +219,9 @@ def make(folder: Path, transport: str, arguments: dict[str, Any]) -> object:
         ("http", {"url": "https://h/", "headers": {"X-Key": [SECRETS["header"]]}}),
         ("http", {"url": "https://h/", "secret": f"whsec_{SECRETS['header']}!"}),
         ("http", {"url": f"ftp://u:{SECRETS['header']}@h/"}),
+        ("http", {"url": "https://h/", "key_password": SECRETS["key"]}),
+        ("http", {"url": "https://h/", "key_password": SECRETS["key"], "cert_file": "missing.pem"}),
+        ("http", {"url": "https://h/", "key_password": [SECRETS["key"]], "cert_file": "missing.pem"}),
         ("redis_stream", {"url": f"redis://:x/{SECRETS['stream']}@h", "stream": "s"}),
         ("redis_stream", {"url": f"redis://:{SECRETS['stream']}/x@h", "stream": "s"}),
         ("redis_stream", {"url": f"http://:{SECRETS['stream']}@h", "stream": "s"}),

@@ -6,8 +6,8 @@ import math
 import ssl
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from http import HTTPStatus
 from threading import Lock
 from typing import Any, NamedTuple, Self
@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from boxengine.adapters.http.guard import Guard, is_private_literal
 from boxengine.adapters.http.head import HeadInTime
 from boxengine.adapters.http.headers import CONTROL, NAME
+from boxengine.adapters.http.tls import ClientCertificate, Contexts, Unusable, advice
 from boxengine.domain.masking import masked_text
 from boxengine.errors import BoxError
 
@@ -126,11 +127,20 @@ class Endpoint:
 
     Raises:
         BoxError: ``urllib3`` is missing, or the URL is no absolute http(s) URL, carries credentials, or has a private
-            address that is not allowed, or no certificate can be read from ``ca_file``.
+            address that is not allowed, or a file that TLS needs cannot be used.
     """
 
     def __init__(
-        self, url: str, *, method: str, timeout: float, connections: int, allow_private: bool, ca_file: str | None
+        self,
+        url: str,
+        *,
+        method: str,
+        timeout: float,
+        connections: int,
+        allow_private: bool,
+        ca_file: str | None,
+        certificate: ClientCertificate | None,
+        now: Callable[[], float],
     ) -> None:
         try:
             import urllib3  # noqa: PLC0415 - an optional dependency, needed from here on
@@ -138,17 +148,14 @@ class Endpoint:
             raise BoxError('the http transport needs urllib3: pip install "boxengine[http]"') from error
         self._urllib3 = urllib3
         target = Target.of(url, allow_private=allow_private)
-        if ca_file is not None:
-            _demand_certificates(ca_file)
         self.host = target.host
-        self._secure = target.secure
         self._port = target.port
         self._host_header = target.host_header
         self._target = target.path
         self._method = method_of(method)
         self._timeout = timeout
         self._connections = connections
-        self._ca_file = ca_file
+        self._contexts = _contexts(ca_file, certificate, now) if target.secure else None
         self._guard = Guard(self.host, self._port, allow_private=allow_private)
         self._lock = Lock()
         self._pools: OrderedDict[str, Any] = OrderedDict()
@@ -252,29 +259,27 @@ class Endpoint:
     def _connect(self, address: str) -> Any:
         options: dict[str, Any] = {"maxsize": self._connections, "timeout": self._timeout}
         plain, tls = _pools()
-        if not self._secure:
+        if self._contexts is None:
             return plain(address, self._port, **options)
         # The certificate is checked against the name in the URL, not against the address that was checked. A dot at the name's
         # end keeps resolvers from completing it, and stands in no certificate.
         name = self.host.removesuffix(".")
-        return tls(
-            address,
-            self._port,
-            server_hostname=name,
-            assert_hostname=name,
-            ca_certs=self._ca_file,
-            cert_reqs="CERT_REQUIRED",
-            **options,
+        pool = tls(
+            address, self._port, server_hostname=name, assert_hostname=name, cert_reqs="CERT_REQUIRED", **options
         )
+        pool.contexts = self._contexts
+        return pool
 
 
-def _demand_certificates(ca_file: str) -> None:
-    """Said at the start: each delivery would fail, and use up its item's attempts."""
+def _contexts(ca_file: str | None, certificate: ClientCertificate | None, now: Callable[[], float]) -> Contexts:
+    """Said at the start: each delivery would wait for a file, or fail and use up its item's attempts."""
+    from urllib3.util import create_urllib3_context  # noqa: PLC0415 - as in Endpoint
+
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=ca_file)
-    except OSError as error:
-        reason = "it holds no certificate" if isinstance(error, ssl.SSLError) else error.strerror
-        raise BoxError(f"http: ca_file {ca_file!r} cannot be used: {reason}") from error
+        make = partial(create_urllib3_context, cert_reqs=ssl.CERT_REQUIRED)
+        return Contexts(make, ca_file=ca_file, certificate=certificate, now=now)
+    except Unusable as error:
+        raise BoxError(f"http: {error}") from error
 
 
 class _ForgetsIdleConnections:
@@ -292,6 +297,17 @@ class _ForgetsIdleConnections:
         super()._put_conn(conn)  # type: ignore[misc] # of the pool
 
 
+class _ReadsFilesAgain:
+    """Part of a pool of urllib3's: a new connection trusts and shows what the files hold now. One that is kept goes on."""
+
+    contexts: Contexts
+
+    def _validate_conn(self, conn: Any) -> None:
+        if conn.is_closed:
+            conn.ssl_context = self.contexts.current()
+        super()._validate_conn(conn)  # type: ignore[misc] # of the pool
+
+
 @cache
 def _pools() -> tuple[Any, Any]:
     """Classes of pools, without and with TLS, whose connections raise ``Stale`` and ``NotConnected``.
@@ -304,7 +320,7 @@ def _pools() -> tuple[Any, Any]:
     from urllib3.util.ssl_match_hostname import CertificateError  # noqa: PLC0415
 
     class PlainPool(_ForgetsIdleConnections, HTTPConnectionPool):
-        ConnectionCls: Any = _with_heads_in_time(HTTPConnection)
+        ConnectionCls: Any = _with_parts_of_ours(HTTPConnection)
 
         def _make_request(self, conn: Any, *arguments: Any, **options: Any) -> Any:
             kept = not conn.is_closed
@@ -316,8 +332,8 @@ def _pools() -> tuple[Any, Any]:
                 raise Stale(f"{type(error).__name__}: {error}") from error
             return _unless_closing(response, kept=kept)
 
-    class TlsPool(PlainPool, HTTPSConnectionPool):
-        ConnectionCls = _with_heads_in_time(HTTPSConnection)
+    class TlsPool(PlainPool, _ReadsFilesAgain, HTTPSConnectionPool):
+        ConnectionCls = _with_parts_of_ours(HTTPSConnection)
 
         def _validate_conn(self, conn: Any) -> None:
             """Connects; urllib3 calls it before it sends anything."""
@@ -325,8 +341,8 @@ def _pools() -> tuple[Any, Any]:
                 super()._validate_conn(conn)
             except (exceptions.NewConnectionError, exceptions.ConnectTimeoutError):
                 raise
-            except (OSError, exceptions.HTTPError, CertificateError) as error:
-                raise NotConnected(f"TLS: {error}") from error
+            except (OSError, exceptions.HTTPError, CertificateError, Unusable) as error:
+                raise _without_tls(self.contexts, error) from error
 
         def _make_request(self, conn: Any, *arguments: Any, **options: Any) -> Any:
             kept = not conn.is_closed
@@ -336,13 +352,17 @@ def _pools() -> tuple[Any, Any]:
                 # In TLS 1.3 a receiver that wants a certificate refuses only after the client's side of the handshake.
                 if kept or "ALERT" not in (error.reason or ""):
                     raise
-                raise NotConnected(f"TLS: {error}") from error
+                raise _without_tls(self.contexts, error) from error
 
     return PlainPool, TlsPool
 
 
-def _with_heads_in_time(connection: type) -> type:
+def _with_parts_of_ours(connection: type) -> type:
     return type(connection.__name__, (connection,), {"response_class": HeadInTime})
+
+
+def _without_tls(contexts: Contexts, error: Exception) -> NotConnected:
+    return NotConnected(f"TLS: {error}{advice(error, shown=contexts.shows_a_certificate)}")
 
 
 def _unless_closing(response: Any, *, kept: bool) -> Any:

@@ -18,6 +18,7 @@ from boxengine.adapters.http.guard import AddressRefused
 from boxengine.adapters.http.headers import CONTROL, of_an_item, of_the_configuration
 from boxengine.adapters.http.pause import Pause, retry_after
 from boxengine.adapters.http.signature import Signer
+from boxengine.adapters.http.tls import CERTIFICATE, ClientCertificate, demand_use
 from boxengine.adapters.serializers import SerializationContext, Serializer, serialized
 from boxengine.adapters.serializers import loaded as loaded_serializer
 from boxengine.adapters.serializers import serializer as find_serializer
@@ -73,6 +74,9 @@ class HttpTransport(Withholding):
         content_type: media type of the payload.
         serializer: ``json``, ``bytes`` or a dotted path; see ``boxengine.adapters.serializers``.
         ca_file: certificates to trust instead of the system's.
+        cert_file: certificate to show to the receiver, in PEM, with the intermediate ones after it.
+        key_file: its key; left out, it is in ``cert_file``.
+        key_password: of an encrypted key.
 
     Raises:
         BoxError: ``urllib3`` is missing, or any of the above is wrong.
@@ -98,6 +102,9 @@ class HttpTransport(Withholding):
         content_type: str = "application/json",
         serializer: str | Serializer = "json",
         ca_file: str | None = None,
+        cert_file: str | None = None,
+        key_file: str | None = None,
+        key_password: str | None = None,
     ) -> None:
         _demand_concurrency(concurrency)
         _demand_time(timeout)
@@ -108,6 +115,10 @@ class HttpTransport(Withholding):
             connections=concurrency,
             allow_private=allow_private,
             ca_file=ca_file,
+            certificate=ClientCertificate.of(
+                {"url": url, "cert_file": cert_file, "key_file": key_file, "key_password": key_password}
+            ),
+            now=self.now,
         )
         self._url = url
         self._headers = _own_headers(headers)
@@ -139,6 +150,8 @@ class HttpTransport(Withholding):
         yield "concurrency", partial(_demand_concurrency, arguments.get("concurrency", 1))
         yield "timeout", partial(_demand_time, arguments.get("timeout", 1))
         yield "content_type", partial(_demand_sendable, arguments.get("content_type", ""))
+        for name in CERTIFICATE:
+            yield name, partial(demand_use, arguments, name)
         yield "format", partial(demand_format, arguments.get("format", "plain"), transport="http")
         yield "serializer", partial(loaded_serializer, arguments.get("serializer", "json"))
 

@@ -6,6 +6,8 @@ import platform
 from collections.abc import Callable, Sequence
 from string import Formatter
 
+from boxengine.adapters.http.checkup import CertificateCheckup
+from boxengine.adapters.http.tls import ClientCertificate
 from boxengine.adapters.kafka.checkup import KafkaCheckup
 from boxengine.adapters.sql.checking.checkup import SqlCheckup
 from boxengine.adapters.system import SystemClock
@@ -20,7 +22,7 @@ from boxengine.errors import BoxError, SchemaMismatch, StoreConflict, StoreTooSl
 from boxengine.ports.people.checkup import Checkup, Remark
 from boxengine.settings import drivers_of_applications, notices
 from boxengine.settings.kafka_arguments import kafka_arguments, kafka_servers
-from boxengine.settings.transport_names import KAFKA, short_name
+from boxengine.settings.transport_names import HTTP, KAFKA, short_name
 from boxengine.version import __version__
 
 
@@ -42,6 +44,7 @@ class Doctor:
         found += self._settings()
         found += _part("database", lambda: self._database.remarks(self._chosen))
         found += _part("database", self._lagging)
+        found += _part("http", self._certificates)
         found += _part("jobs", self._office.remarks)
         if not self._chosen and self._office.boxes:
             # Long jobs need no Redis.
@@ -102,6 +105,17 @@ class Doctor:
         except BoxError:
             return []
         return [remark for remark in found if remark.alarming]
+
+    def _certificates(self) -> list[Remark]:
+        """Of those that webhooks show to receivers."""
+        certificates: dict[ClientCertificate, str] = {}
+        for name, box in self._boxes.resolved.settings.boxes.items():
+            for transport in box.transports.values():
+                if short_name(transport.class_name) == HTTP:
+                    certificate = ClientCertificate.of(transport.arguments)
+                    if certificate is not None:
+                        certificates.setdefault(certificate, name)
+        return CertificateCheckup(certificates, now=SystemClock().now()).remarks(self._chosen)
 
     def _kafka(self) -> list[Checkup]:
         """One checkup per cluster that transports send to, with those of their topics that do not depend on the item."""

@@ -14,7 +14,7 @@ class Remark:
     """The result of one check."""
 
     area: str
-    """database, jobs, redis, kafka or boxengine."""
+    """database, jobs, redis, kafka, http or boxengine."""
     text: str
     advice: str | None = None
     """What to do about it; None: nothing, all is well."""
