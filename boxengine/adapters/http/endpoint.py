@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from boxengine.adapters.http.guard import Guard, is_private_literal
 from boxengine.adapters.http.head import HeadInTime
 from boxengine.adapters.http.headers import CONTROL, NAME
-from boxengine.adapters.http.tls import ClientCertificate, Contexts, Unusable, advice
+from boxengine.adapters.http.tls import ClientCertificate, Contexts, Unusable, advice, is_refusal
 from boxengine.domain.masking import masked_text
 from boxengine.errors import BoxError
 
@@ -308,6 +308,20 @@ class _ReadsFilesAgain:
         super()._validate_conn(conn)  # type: ignore[misc] # of the pool
 
 
+class _ReadsWhatIsLeft:
+    """Part of a connection of urllib3's: if the receiver closes it before it has the whole request, what it said is read.
+
+    It may have refused the certificate, or answered early. urllib3 reads it after a ``BrokenPipeError``, but over TLS, OpenSSL
+    raises another error.
+    """
+
+    def request(self, *arguments: Any, **options: Any) -> None:
+        try:
+            super().request(*arguments, **options)  # type: ignore[misc] # of the connection
+        except ssl.SSLEOFError as error:
+            raise BrokenPipeError(str(error)) from error
+
+
 @cache
 def _pools() -> tuple[Any, Any]:
     """Classes of pools, without and with TLS, whose connections raise ``Stale`` and ``NotConnected``.
@@ -349,8 +363,9 @@ def _pools() -> tuple[Any, Any]:
             try:
                 return super()._make_request(conn, *arguments, **options)
             except ssl.SSLError as error:
-                # In TLS 1.3 a receiver that wants a certificate refuses only after the client's side of the handshake.
-                if kept or "ALERT" not in (error.reason or ""):
+                # In TLS 1.3 a receiver looks at the certificate only after the client's side of the handshake. Other alerts,
+                # such as an internal error, do not show that it has not read the request.
+                if kept or not is_refusal(error):
                     raise
                 raise _without_tls(self.contexts, error) from error
 
@@ -358,7 +373,7 @@ def _pools() -> tuple[Any, Any]:
 
 
 def _with_parts_of_ours(connection: type) -> type:
-    return type(connection.__name__, (connection,), {"response_class": HeadInTime})
+    return type(connection.__name__, (_ReadsWhatIsLeft, connection), {"response_class": HeadInTime})
 
 
 def _without_tls(contexts: Contexts, error: Exception) -> NotConnected:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import shutil
 import socket
 import ssl
 import subprocess
+import termios
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,11 +21,13 @@ import pytest
 from boxengine.adapters.http.checkup import CertificateCheckup
 from boxengine.adapters.http.tls import ClientCertificate, Validity, validity_of
 from boxengine.adapters.http.transport import HttpTransport
+from boxengine.domain.outcome import Failure
 from boxengine.errors import BoxError
 from boxengine.ports.people.checkup import Remark
+from tests.eventually import eventually
 from tests.servers.certificates import Certificate, certify
 from tests.unit.transports.items import make_item
-from tests.unit.transports.tls_receiver import Serve, accept, outage, over_tls, server
+from tests.unit.transports.tls_receiver import LARGE, Serve, accept, outage, over_tls, server
 
 Make = Callable[..., HttpTransport]
 PASSWORD = "correct horse"
@@ -414,3 +419,108 @@ def test_authorities_are_read_again_when_their_file_changes_and_kept_while_it_is
         shutil.copy(renewed.authority, authorities)
         assert new(make_item(), b"") is None
         assert "CERTIFICATE_VERIFY_FAILED" in outage(old(make_item(), b""))
+
+
+# ── Receivers that refuse it ─────────────────────────────────────────────────────────────────────────
+
+
+def refusing(context: ssl.SSLContext) -> Serve:
+    """Closes at once, whatever the client is still sending."""
+
+    def serve(client: socket.socket) -> None:
+        with suppress(ssl.SSLError):
+            context.wrap_socket(client.dup(), server_side=True)
+        wait_for_its_arrival(client)
+
+    return serve
+
+
+def wait_for_its_arrival(connection: socket.socket) -> None:
+    """Until what was sent is at the client. Closed before, with a request unread, the system might never send it."""
+    queued = bytearray(4)
+
+    def arrived() -> bool:
+        fcntl.ioctl(connection, termios.TIOCOUTQ, queued)
+        return not any(queued)
+
+    eventually(arrived)
+
+
+@BOTH_VERSIONS
+@pytest.mark.parametrize("body", [b"", b"x" * 2_000, LARGE], ids=["empty", "small", "large"])
+@pytest.mark.parametrize(
+    ("shows", "advice"),
+    [
+        (False, "the receiver may want a client certificate: see cert_file"),
+        (True, "the receiver does not know the issuer of the certificate in cert_file"),
+    ],
+    ids=["none", "a strange one"],
+)
+def test_a_receiver_that_refuses_our_certificate_costs_no_attempt_however_often(
+    make: Make,
+    trusted: Certificate,
+    ours: Certificate,
+    renewed: Certificate,
+    version: ssl.TLSVersion,
+    body: bytes,
+    shows: bool,
+    advice: str,
+) -> None:
+    """In TLS 1.3 the request is under way by then, and the refusal is lost to a client that stops at the first error."""
+    with server(refusing(demanding(trusted, renewed, version=version))) as port:
+        transport = make(port, **(shown(ours) if shows else {}))
+        for _ in range(10):
+            said = outage(transport(make_item(), body))
+            assert said.startswith(f"http: nothing was sent to 127.0.0.1: no connection to port {port}: TLS: [SSL: ")
+            assert f"({advice}" in said
+
+
+def until_done(step: Callable[[], Any], client: socket.socket, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> Any:
+    """What the step returns, with everything received that it needs."""
+    while True:
+        try:
+            done = step()
+        except ssl.SSLWantReadError:
+            client.sendall(outgoing.read())
+            incoming.write(client.recv(65_536))
+        else:
+            client.sendall(outgoing.read())
+            return done
+
+
+def test_an_alert_that_is_not_about_the_certificate_leaves_open_whether_the_item_arrived(
+    make: Make, trusted: Certificate
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(trusted.certificate, trusted.key)
+
+    def fail_late(client: socket.socket) -> None:
+        """Reads the request, and then meets something that is none of TLS."""
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        secured = context.wrap_bio(incoming, outgoing, server_side=True)
+        until_done(secured.do_handshake, client, incoming, outgoing)
+        request = b""
+        while not request.endswith(BODY):
+            request += until_done(secured.read, client, incoming, outgoing)
+        incoming.write(b"\x17\x03\x03\x00\x20" + bytes(32))
+        with suppress(ssl.SSLError):
+            secured.read()
+        client.sendall(outgoing.read())  # the alert
+        client.recv(65_536)  # open until the client has read it
+
+    with server(fail_late) as port:
+        said = outage(make(port)(make_item(), BODY))
+    assert "whether it got the request is unknown" in said
+    assert "ALERT_BAD_RECORD_MAC" in said
+
+
+def test_an_answer_that_comes_before_the_whole_request_is_read_over_tls_too(make: Make, trusted: Certificate) -> None:
+    def too_large(connection: socket.socket) -> None:
+        connection.recv(100)
+        connection.sendall(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        wait_for_its_arrival(connection)
+
+    with server(over_tls(trusted, too_large)) as port:
+        result = make(port)(make_item(), LARGE)
+    assert isinstance(result, Failure)
+    assert "413 Content Too Large" in str(result)
