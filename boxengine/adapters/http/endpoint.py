@@ -18,7 +18,7 @@ from boxengine.adapters.http.head import HeadInTime
 from boxengine.adapters.http.headers import CONTROL, NAME
 from boxengine.adapters.http.tls import ClientCertificate, Contexts, Unusable, advice, is_refusal
 from boxengine.domain.masking import masked_text
-from boxengine.errors import BoxError
+from boxengine.errors import BoxError, Unavailable
 
 READ_AT_MOST = 64 * 1024
 """How many bytes of an answer are read to make the connection reusable; after more it is closed."""
@@ -127,7 +127,8 @@ class Endpoint:
 
     Raises:
         BoxError: ``urllib3`` is missing, or the URL is no absolute http(s) URL, carries credentials, or has a private
-            address that is not allowed, or a file that TLS needs cannot be used.
+            address that is not allowed.
+        Unavailable: a file that TLS needs cannot be used.
     """
 
     def __init__(
@@ -272,14 +273,17 @@ class Endpoint:
 
 
 def _contexts(ca_file: str | None, certificate: ClientCertificate | None, now: Callable[[], float]) -> Contexts:
-    """Said at the start: each delivery would wait for a file, or fail and use up its item's attempts."""
+    """Whatever is wrong with a file is said at the start.
+
+    A disposable transport is made anew for each call, and may find a file that is just being rewritten: that is no item's fault.
+    """
     from urllib3.util import create_urllib3_context  # noqa: PLC0415 - as in Endpoint
 
     try:
         make = partial(create_urllib3_context, cert_reqs=ssl.CERT_REQUIRED)
         return Contexts(make, ca_file=ca_file, certificate=certificate, now=now)
     except Unusable as error:
-        raise BoxError(f"http: {error}") from error
+        raise Unavailable(f"http: {error}") from error
 
 
 class _ForgetsIdleConnections:

@@ -13,6 +13,7 @@ import termios
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from boxengine.adapters.http.checkup import CertificateCheckup
 from boxengine.adapters.http.tls import ClientCertificate, Validity, validity_of
 from boxengine.adapters.http.transport import HttpTransport
 from boxengine.domain.outcome import Failure
-from boxengine.errors import BoxError
+from boxengine.engine.delivering.calls.pipeline import TransportSpec
+from boxengine.engine.delivering.calls.transports import Carrier
+from boxengine.errors import BoxError, Unavailable
 from boxengine.ports.people.checkup import Remark
 from tests.eventually import eventually
 from tests.servers.certificates import Certificate, certify
@@ -405,6 +408,15 @@ def test_files_that_are_caught_half_written_leave_the_old_certificate_in_use(
     _, told = caplog.records
     assert told.levelno == logging.INFO
     assert f"{ours.certificate} and {ours.key} again" in told.getMessage()
+
+
+def test_a_disposable_transport_that_finds_a_file_half_written_costs_no_attempt(
+    make: Make, ours: Certificate, renewed: Certificate
+) -> None:
+    carrier = Carrier(TransportSpec(name="http", build=partial(make, **shown(ours)), disposable=True))
+    for _ in halves(ours, renewed):
+        with pytest.raises(Unavailable, match="http: "):
+            carrier.single()(make_item(), b"")
 
 
 def test_authorities_are_read_again_when_their_file_changes_and_kept_while_it_is_half_written(
