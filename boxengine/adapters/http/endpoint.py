@@ -28,7 +28,7 @@ REUSED_WITHIN = 30.0
 """Seconds. A connection that was idle for longer is not used again: firewalls and load balancers forget idle connections, and
 drop what is sent over them without a word."""
 FINAL = 200
-"""Statuses below are interim answers."""
+"""Statuses below are interim answers; ``HeadInTime`` passes over those that an answer follows."""
 WITHOUT_BODY = frozenset({204, 304})
 
 
@@ -213,7 +213,7 @@ class Endpoint:
             preload_content=False,
         )
         if response.status < FINAL:
-            # The real answer would follow on this connection, and be treated as the next item's.
+            # The receiver goes on in another protocol, and what it says would be treated as the answer to the next item.
             response.close()
             raise BrokenOff(f"answered {response.status}, which is not a final response")
         if _ends_where_it_says(response):

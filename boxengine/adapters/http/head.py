@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.client import HTTPResponse
+from http import HTTPStatus
+from http.client import HTTPResponse, parse_headers
 from io import BufferedReader, RawIOBase
 from socket import socket
 from typing import Any
@@ -26,6 +27,14 @@ class HeadInTime(HTTPResponse):
     def begin(self) -> None:
         with self._source.within_the_timeout():
             super().begin()
+
+    def _read_status(self) -> tuple[str, int, str]:
+        """Of the final answer (RFC 9110, 15.2), or 101, after which no other comes. Python passes over none but 100."""
+        while True:
+            version, status, reason = super()._read_status()  # type: ignore[misc] # typeshed leaves it out
+            if not HTTPStatus.SWITCHING_PROTOCOLS < status < HTTPStatus.OK:
+                return version, status, reason
+            parse_headers(self.fp)
 
 
 class _Source(RawIOBase):

@@ -708,11 +708,11 @@ def test_the_configuration_may_set_the_host_and_not_the_length(make: Make, hook:
 @pytest.mark.parametrize(
     "answers",
     [
-        b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
         b"HTTP/1.1 204 No Content\r\nContent-Length: 38\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
         b"HTTP/1.1 500 No\r\nContent-Length: 0\r\nContent-Length: 38\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
     ],
-    ids=["interim", "204-with-a-body", "two-lengths"],
+    ids=["another-protocol", "204-with-a-body", "two-lengths"],
 )
 def test_an_answer_that_may_go_on_closes_the_connection_so_that_no_item_takes_the_answer_of_another(
     make: Make, answers: bytes
@@ -721,6 +721,24 @@ def test_an_answer_that_may_go_on_closes_the_connection_so_that_no_item_takes_th
         transport = make(url=url)
         transport(make_item(1), b"")
         assert "500 No" in reason(transport(make_item(2), b""))
+
+
+def test_interim_answers_are_passed_over_and_the_connection_is_kept(make: Make) -> None:
+    """As every client must (RFC 9110, 15.2): the item would arrive again and again, and fail after the twentieth time."""
+    requests: list[bytes] = []
+
+    def serve(connection: socket.socket) -> None:
+        for final in (b"200 OK", b"500 No"):
+            requests.append(connection.recv(65_536))
+            for interim in (b"100 Continue", b"102 Processing", b"103 Early Hints\r\nLink: </a>"):
+                connection.sendall(b"HTTP/1.1 " + interim + b"\r\n\r\n")
+            connection.sendall(b"HTTP/1.1 " + final + b"\r\nContent-Length: 0\r\n\r\n")
+
+    with raw_receiver(serve) as port:
+        transport = make(url=f"http://127.0.0.1:{port}/")
+        assert transport(make_item(1), b"") is None
+        assert "500 No" in reason(transport(make_item(2), b""))
+    assert len(requests) == 2
 
 
 @contextmanager
