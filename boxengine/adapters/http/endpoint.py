@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import ssl
 import time
 from collections import OrderedDict
@@ -29,6 +30,7 @@ REUSED_WITHIN = 30.0
 drop what is sent over them without a word."""
 FINAL = 200
 """Statuses below are interim answers; ``HeadInTime`` passes over those that an answer follows."""
+_STRAY_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 WITHOUT_BODY = frozenset({204, 304})
 
 
@@ -105,7 +107,8 @@ class Target(NamedTuple):
         if not allow_private and is_private_literal(parts.hostname):
             raise BoxError(f"http: url: {parts.hostname} is not a public address; allow_private: true permits it")
         secure = parts.scheme == "https"
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        # A % that begins no code means itself. For one such, urllib3 would write each % as %25, also those of codes.
+        path = _STRAY_PERCENT.sub("%25", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
         return cls(parts.hostname, parts.netloc, port or (443 if secure else 80), path, secure)
 
 

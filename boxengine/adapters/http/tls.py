@@ -257,9 +257,12 @@ def _mark(path: str) -> _Mark | None:
 def _trust(context: ssl.SSLContext, ca_file: str) -> None:
     try:
         context.load_verify_locations(cafile=ca_file)
-    except OSError as error:
-        reason = "it holds no certificate" if isinstance(error, ssl.SSLError) else error.strerror
+    except ssl.SSLError as error:
+        empty = error.reason == "NO_CERTIFICATE_OR_CRL_FOUND"
+        reason = "it holds no certificate" if empty else "a certificate in it is cut off or damaged"
         raise Unusable(f"ca_file {ca_file!r} cannot be used: {reason}") from error
+    except OSError as error:
+        raise Unusable(f"ca_file {ca_file!r} cannot be used: {error.strerror}") from error
 
 
 def _show(context: ssl.SSLContext, certificate: ClientCertificate) -> Validity:

@@ -90,6 +90,21 @@ def test_blanks_around_the_url_are_not_a_part_of_it(make: Make, hook: Receiver) 
     assert hook.requests[0].path == "/hook?tenant=a"
 
 
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ("/a%20b?next=%2Fc", "/a%20b?next=%2Fc"),
+        ("/a%20b?discount=5%&next=%2Fc", "/a%20b?discount=5%25&next=%2Fc"),
+        ("/a b/ü?x=1 2#part", "/a%20b/%C3%BC?x=1%202"),
+    ],
+)
+def test_the_path_and_query_of_the_url_are_sent_as_they_are_meant(
+    make: Make, hook: Receiver, given: str, sent: str
+) -> None:
+    assert make(url=f"http://127.0.0.1:{hook.port}{given}")(make_item(), b"") is None
+    assert hook.requests[0].path == sent
+
+
 def test_a_structure_is_sent_as_json(make: Make, hook: Receiver) -> None:
     make()(make_item(), {"a": 1})
     assert json.loads(hook.requests[0].body) == {"a": 1}

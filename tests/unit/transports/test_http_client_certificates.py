@@ -419,6 +419,18 @@ def test_a_disposable_transport_that_finds_a_file_half_written_costs_no_attempt(
             carrier.single()(make_item(), b"")
 
 
+def test_the_systems_authorities_are_read_again_when_they_change(
+    make: Make, trusted: Certificate, renewed: Certificate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authorities = Path(shutil.copy(renewed.authority, tmp_path / "authorities.pem"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(authorities))
+    with server(over_tls(trusted, accept)) as port:
+        transport = make(port, ca_file=None)
+        assert "CERTIFICATE_VERIFY_FAILED" in outage(transport(make_item(), b""))
+        shutil.copy(trusted.authority, authorities)
+        assert transport(make_item(), b"") is None
+
+
 def test_authorities_are_read_again_when_their_file_changes_and_kept_while_it_is_half_written(
     make: Make, trusted: Certificate, renewed: Certificate, tmp_path: Path
 ) -> None:

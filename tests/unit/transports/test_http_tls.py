@@ -80,7 +80,12 @@ def test_a_handshake_that_fails_costs_no_attempt_however_often(
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(None, "No such file or directory"), ("", "it holds no certificate"), ("key", "it holds no certificate")],
+    [
+        (None, "No such file or directory"),
+        ("", "it holds no certificate"),
+        ("key", "it holds no certificate"),
+        ("-----BEGIN CERTIFICATE-----\nMIIB", "a certificate in it is cut off or damaged"),
+    ],
 )
 def test_a_file_without_certificates_is_refused_when_the_transport_is_made(
     make: Callable[..., HttpTransport], tmp_path: Path, content: str | None, reason: str
