@@ -265,12 +265,11 @@ class Endpoint:
         plain, tls = _pools()
         if self._contexts is None:
             return plain(address, self._port, **options)
-        # The certificate is checked against the name in the URL, not against the address that was checked. A dot at the name's
-        # end keeps resolvers from completing it, and stands in no certificate.
+        # The certificate is checked against the name in the URL, not against the address that was checked, and by OpenSSL:
+        # urllib3 would check it only after the handshake, in which a stranger has seen our own. A dot at the name's end keeps
+        # resolvers from completing it, and stands in no certificate.
         name = self.host.removesuffix(".")
-        pool = tls(
-            address, self._port, server_hostname=name, assert_hostname=name, cert_reqs="CERT_REQUIRED", **options
-        )
+        pool = tls(address, self._port, server_hostname=name, cert_reqs="CERT_REQUIRED", **options)
         pool.contexts = self._contexts
         return pool
 

@@ -165,6 +165,19 @@ def test_a_receiver_that_wants_none_gets_the_item_all_the_same(
         assert make(port, **shown(ours))(make_item(), b"") is None
 
 
+def test_a_stranger_does_not_see_the_certificate(
+    make: Make, trusted: Certificate, ours: Certificate, tmp_path: Path
+) -> None:
+    """Neither one of a strange authority, nor one with a certificate for another name."""
+    other_name = certify(tmp_path / "other", names="DNS:other.example")
+    seen: list[bytes | None] = []
+    for receiver, authority in ((other_name, other_name), (other_name, trusted)):
+        with server(noting(demanding(receiver, ours), seen)) as port:
+            said = outage(make(port, ca_file=str(authority.authority), **shown(ours))(make_item(), b""))
+        assert "CERTIFICATE_VERIFY_FAILED" in said
+    assert seen == []
+
+
 # ── Faults that are found at the start ───────────────────────────────────────────────────────────────
 
 
