@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import logging
-import os
 import shutil
 import socket
 import ssl
@@ -237,13 +236,6 @@ def test_a_certificate_that_cannot_be_shown_is_refused_at_the_start(
             make(**arguments)
         assert str(refused.value).startswith(f"http: {said}")
         assert "hunter2" not in str(refused.value)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
-def test_a_file_that_may_not_be_read_is_refused_at_the_start(make: Make, ours: Certificate) -> None:
-    ours.key.chmod(0)
-    with pytest.raises(BoxError, match=f"key_file '{ours.key}' cannot be used: Permission denied"):
-        make(**shown(ours))
 
 
 @pytest.mark.parametrize(
