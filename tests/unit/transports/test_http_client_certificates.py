@@ -164,6 +164,33 @@ def test_a_receiver_that_wants_none_gets_the_item_all_the_same(
         assert make(port, **shown(ours))(make_item(), b"") is None
 
 
+def test_a_receiver_that_asks_for_the_certificate_only_for_some_paths_gets_it(
+    make: Make, trusted: Certificate, ours: Certificate
+) -> None:
+    """As Apache does: it asks once it has read the request (RFC 8446, 4.6.2)."""
+    context = demanding(trusted, ours)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.post_handshake_auth = True
+    seen: list[bytes | None] = []
+
+    def ask_late(client: socket.socket) -> None:
+        with context.wrap_socket(client, server_side=True) as connection:
+            request = connection.recv(65_536)
+            seen.append(connection.getpeercert(binary_form=True))
+            connection.verify_client_post_handshake()
+            connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")  # sends the question, too
+            connection.settimeout(0.01)
+            while connection.getpeercert() is None or not request.endswith(BODY):
+                with suppress(TimeoutError):
+                    request += connection.recv(65_536)
+            seen.append(connection.getpeercert(binary_form=True))
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    with server(ask_late) as port:
+        assert make(port, **shown(ours))(make_item(), BODY) is None
+    assert seen == [None, der(ours)]
+
+
 def test_a_stranger_does_not_see_the_certificate(
     make: Make, trusted: Certificate, ours: Certificate, tmp_path: Path
 ) -> None:
