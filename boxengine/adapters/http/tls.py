@@ -138,7 +138,8 @@ class Contexts:
             now: Unix time in seconds.
 
         Raises:
-            Unusable: a file cannot be used, or the certificate has expired.
+            Unusable: a file cannot be used. That a certificate has expired does not count here: it must not keep other boxes
+                from their worker.
         """
         self._make = make
         self._ca_file = ca_file
@@ -169,14 +170,16 @@ class Contexts:
             seen = self._look()
             if seen != self._seen:
                 self._renew(seen)
-            if self._certificate is not None and self._validity is not None and self._has_ended(self._validity):
+            if (expired := self._expired(self._validity)) is not None:
                 since = f" (the files have changed since, but {self._kept_because})" if self._kept_because else ""
-                raise Unusable(_expired(self._certificate, self._validity) + since)
+                raise Unusable(expired + since)
             return self._context
 
     def _renew(self, seen: list[_Mark | None]) -> None:
         try:
-            self._context, self._validity = self._read()
+            context, validity = self._read()
+            if (expired := self._expired(validity)) is not None:
+                raise Unusable(expired)
         except Unusable as error:
             # Not noted as seen: each connection tries again.
             if self._kept_because is None:
@@ -184,6 +187,7 @@ class Contexts:
             self._kept_because = str(error)
         else:
             self._seen = seen
+            self._context, self._validity = context, validity
             self._kept_because = None
             logger.info("http: read %s again, because a file has changed", " and ".join(self._watched))
 
@@ -199,13 +203,16 @@ class Contexts:
             _trust(context, self._ca_file)
         if self._certificate is None:
             return context, None
-        validity = _show(context, self._certificate)
-        if self._has_ended(validity):
-            raise Unusable(_expired(self._certificate, validity))
-        return context, validity
+        return context, _show(context, self._certificate)
 
-    def _has_ended(self, validity: Validity) -> bool:
-        return self._now() >= validity.end.timestamp()
+    def _expired(self, validity: Validity | None) -> str | None:
+        """What to say of our certificate if its time is over."""
+        if self._certificate is None or validity is None or self._now() < validity.end.timestamp():
+            return None
+        return (
+            f"the certificate in cert_file {self._certificate.cert_file!r} expired on {validity.end:%Y-%m-%d at %H:%M} UTC: "
+            "renew it"
+        )
 
 
 def validity_of(certificate: ClientCertificate) -> Validity:
@@ -307,10 +314,6 @@ def _misfit(certificate: ClientCertificate, error: ssl.SSLError, *, asked: bool)
     if asked:
         return f"key_password does not open the key in {place}"
     return f"cert_file {certificate.cert_file!r} cannot be used: {error}"
-
-
-def _expired(certificate: ClientCertificate, validity: Validity) -> str:
-    return f"the certificate in cert_file {certificate.cert_file!r} expired on {validity.end:%Y-%m-%d at %H:%M} UTC: renew it"
 
 
 def _validity(certificate: bytes) -> Validity:

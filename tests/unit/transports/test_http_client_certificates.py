@@ -318,12 +318,18 @@ def test_a_certificate_of_the_next_century_and_of_many_bytes_is_read(tmp_path: P
     assert end - begin == timedelta(days=40000)
 
 
-def test_an_expired_certificate_is_refused_at_the_start(make: Make, ours: Certificate) -> None:
+def test_a_certificate_that_has_expired_before_the_start_keeps_no_worker_from_starting(
+    make: Make, trusted: Certificate, ours: Certificate, renewed: Certificate
+) -> None:
     end = validity_of(ClientCertificate(**shown(ours))).end
-    make(**shown(ours), now=lambda: end.timestamp() - 1)
-    with pytest.raises(BoxError) as refused:
-        make(**shown(ours), now=end.timestamp)
-    assert f"the certificate in cert_file '{ours.certificate}' expired on {end:%Y-%m-%d}" in str(refused.value)
+    times, seen = [end.timestamp()], list[bytes | None]()
+    with server(noting(demanding(trusted, renewed), seen)) as port:
+        transport = make(port, **shown(ours), now=lambda: times[-1])
+        assert f"'{ours.certificate}' expired on {end:%Y-%m-%d}" in outage(transport(make_item(), b""))
+        placed(renewed, ours.certificate.parent)
+        times.append(end.timestamp() - 1)
+        assert transport(make_item(), b"") is None
+    assert seen == [der(renewed)]
 
 
 def test_with_an_expired_certificate_nothing_is_sent_until_it_is_renewed(
