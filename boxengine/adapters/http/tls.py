@@ -177,9 +177,7 @@ class Contexts:
 
     def _renew(self, seen: list[_Mark | None]) -> None:
         try:
-            context, validity = self._read()
-            if (expired := self._expired(validity)) is not None:
-                raise Unusable(expired)
+            self._context, self._validity = self._read_anew()
         except Unusable as error:
             # Not noted as seen: each connection tries again.
             if self._kept_because is None:
@@ -187,7 +185,6 @@ class Contexts:
             self._kept_because = str(error)
         else:
             self._seen = seen
-            self._context, self._validity = context, validity
             self._kept_because = None
             logger.info("http: read %s again, because a file has changed", " and ".join(self._watched))
 
@@ -204,6 +201,13 @@ class Contexts:
         if self._certificate is None:
             return context, None
         return context, _show(context, self._certificate)
+
+    def _read_anew(self) -> tuple[ssl.SSLContext, Validity | None]:
+        """What may take the place of what was read before."""
+        context, validity = self._read()
+        if (expired := self._expired(validity)) is not None:
+            raise Unusable(expired)
+        return context, validity
 
     def _expired(self, validity: Validity | None) -> str | None:
         """What to say of our certificate if its time is over."""
