@@ -141,6 +141,36 @@ def test_who_listens_for_wake_ups_goes_where_the_sentinel_leads_writers(
     assert_follows_writers(client, lambda: sentinel.name(other), old=own_redis.url(), new=other.url())
 
 
+def assert_writer_follows_listeners(
+    client: redis.Redis, lead: Callable[[], None], new: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a writer publishes arrives once it is led to the new server, although the old one has closed no connection."""
+    monkeypatch.setattr("boxengine.adapters.redis.wakeups._RENEWAL", 0.0)
+    notifier = RedisNotifier(client)
+    notifier.notify([Signal("order_outbox_item", 1)])
+    lead()
+    with redis.Redis.from_url(new) as after:
+        listener = RedisWakeups(after, clock=SystemClock())
+        listener.wait(timedelta(0))
+        notifier.notify([Signal("order_outbox_item", 2)])
+        assert listener.wait(timedelta(seconds=30)) == [Signal("order_outbox_item", 2)]
+        listener.close()
+
+
+def test_who_publishes_wake_ups_goes_where_the_sentinel_leads_listeners(
+    client: redis.Redis,
+    sentinel: EmbeddedSentinel,
+    own_redis: EmbeddedValkey,
+    other: EmbeddedValkey,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lead() -> None:
+        sentinel.name(other)
+        demote(own_redis, below=other)
+
+    assert_writer_follows_listeners(client, lead, other.url(), monkeypatch)
+
+
 @pytest.fixture
 def name(own_redis: EmbeddedValkey) -> Iterator[FaultProxy]:
     """Leads new connections to ``own_redis``, as a name in DNS does, until told otherwise."""
@@ -171,6 +201,24 @@ def test_who_listens_for_wake_ups_goes_where_a_name_leads_writers(
     named: redis.Redis, name: FaultProxy, own_redis: EmbeddedValkey, other: EmbeddedValkey
 ) -> None:
     assert_follows_writers(named, lambda: name.lead_new_to(other.url()), old=own_redis.url(), new=other.url())
+
+
+def test_who_publishes_wake_ups_goes_where_a_name_leads_listeners(
+    named: redis.Redis, name: FaultProxy, other: EmbeddedValkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_writer_follows_listeners(named, lambda: name.lead_new_to(other.url()), other.url(), monkeypatch)
+
+
+def test_a_writer_that_nobody_hears_does_not_connect_anew_each_time(
+    named: redis.Redis, name: FaultProxy, other: EmbeddedValkey
+) -> None:
+    notifier = RedisNotifier(named)
+    notifier.notify([Signal("order_outbox_item", 1)])
+    name.lead_new_to(other.url())
+    with redis.Redis.from_url(other.url()) as after:
+        for _ in range(3):
+            notifier.notify([Signal("order_outbox_item", 1)])
+        assert "cmdstat_publish" not in after.info("commandstats")
 
 
 def test_who_may_not_ask_which_server_it_is_hears_of_wake_ups(own_redis: EmbeddedValkey) -> None:

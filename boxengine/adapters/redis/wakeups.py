@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 from collections.abc import Iterable
 from datetime import timedelta
 from threading import Event, Lock
@@ -22,6 +23,7 @@ CHANNEL = "boxengine:wakeups"
 
 _SIGNALS_PER_WAIT = 1000  # A flood of commits must not keep the listener from handing on what it has.
 _SILENCES_PER_LOOK = 3  # Sentinels that are all dead keep the listener waiting at each look.
+_RENEWAL = 10.0  # Seconds after which a writer that nobody hears connects anew.
 _LONGEST_READ = 1.0  # Seconds until a close is noticed when the server is too dead to answer the farewell.
 
 
@@ -31,9 +33,13 @@ class RedisNotifier:
     def __init__(self, client: redis.Redis, *, channel: str = CHANNEL) -> None:
         self._client = client
         self._channel = channel
+        self._renewed_at = time.monotonic()
 
     def notify(self, signals: Iterable[Signal]) -> None:
         """Publishes each different signal once, those of one box together, in one round trip.
+
+        A server that was replaced keeps its connections, and a replica takes what is published without an error. All that a
+        writer notices is that nobody hears it, because the listeners have gone to another server; then it goes there, too.
 
         Raises:
             QueueUnavailable: the hints are lost, which costs one poll interval; the commit stands.
@@ -42,10 +48,18 @@ class RedisNotifier:
         if not texts:
             return
         with translated("publish wake-ups", self._client):
-            pipeline = self._client.pipeline(transaction=False)
-            for text in texts:
-                pipeline.publish(self._channel, text)
-            pipeline.execute()
+            if self._publish(texts) or time.monotonic() - self._renewed_at < _RENEWAL:
+                return
+            self._renewed_at = time.monotonic()
+            self._client.connection_pool.disconnect(inuse_connections=False)
+            self._publish(texts)
+
+    def _publish(self, texts: Iterable[str]) -> bool:
+        """Whether anybody has heard it."""
+        pipeline = self._client.pipeline(transaction=False)
+        for text in texts:
+            pipeline.publish(self._channel, text)
+        return any(pipeline.execute())
 
 
 class RedisWakeups:
