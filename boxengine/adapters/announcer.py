@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from contextvars import Context
+from math import inf
 
 from boxengine.errors import Unavailable
 from boxengine.ports import Signal
@@ -28,6 +29,11 @@ SHORTEST, LONGEST = 0.01, 0.4
 WEIGHT = 1 / 4
 """Of the last sending in the mean of all. One that the machine held up must not decide alone: at 200 transactions a second,
 half of the items would wait for that one."""
+
+
+HANGING = 5.0
+"""Seconds after which a sending counts as hanging. A server that has vanished without closing its connections may keep one for a
+quarter of an hour."""
 
 
 class Pace:
@@ -52,6 +58,8 @@ class _Gathered:
         self.lock = threading.Lock()
         self.waiting: deque[Iterable[Signal]] = deque()
         self.sending = False
+        self.began = inf
+        """Monotonic time at which the sending under way has begun."""
 
     def begin(self) -> bool:
         """Whether nobody sends; the caller has to see to it then."""
@@ -115,16 +123,23 @@ class Announcer:
                 # what waits goes out with a later signal.
                 gathered.sending = False
 
+    def hangs(self) -> bool:
+        """Whether a sending of this process has not ended for long, so that what is told now would have to wait."""
+        gathered = self._gathered.get(os.getpid())
+        return gathered is not None and time.monotonic() - gathered.began > HANGING
+
     def _run(self, gathered: _Gathered) -> None:
         try:
             with self._line() as send:
                 while signals := gathered.next():
-                    began = time.monotonic()
+                    began = gathered.began = time.monotonic()
                     with suppress(Unavailable):  # the hints are lost, which costs one poll interval
                         send(signals)
+                    gathered.began = inf
                     self.pace.sent(time.monotonic() - began)
                     time.sleep(self.pace.gap)
         except BaseException:
+            gathered.began = inf
             gathered.sending = False  # else nobody would ever begin again
             raise
 
@@ -135,6 +150,8 @@ class _OfThread(threading.local):
     def __init__(self) -> None:
         self.waiting: dict[Signal, None] = {}
         self.task: asyncio.Task[None] | None = None
+        self.began = inf
+        """Monotonic time at which the sending under way has begun."""
 
 
 class TaskAnnouncer:
@@ -158,12 +175,19 @@ class TaskAnnouncer:
             # factory of the application's may take no context, or begin the task at once, in the middle of the commit.
             here.task = asyncio.Task(self._run(), loop=loop, name="boxengine-announcer", context=Context())
 
+    def hangs(self) -> bool:
+        """As ``Announcer.hangs``, on this thread's loop."""
+        return time.monotonic() - self._here.began > HANGING
+
     async def _run(self) -> None:
         here = self._here
         while here.waiting:
             signals, here.waiting = list(here.waiting), {}
-            began = time.monotonic()
-            await self._send(signals)
+            began = here.began = time.monotonic()
+            try:
+                await self._send(signals)
+            finally:
+                here.began = inf
             self.pace.sent(time.monotonic() - began)
             await asyncio.sleep(self.pace.gap)
 

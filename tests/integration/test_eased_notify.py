@@ -128,6 +128,32 @@ def test_after_the_thread_could_not_notify_transactions_do_it_themselves_for_a_w
     assert not site.create(2)
 
 
+def test_while_the_thread_waits_for_an_answer_transactions_notify_by_themselves(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.create(1)
+    site.listener.wait(LONG)
+    asked, answer = threading.Event(), threading.Event()
+
+    def ask(*_of_checkout: Any) -> None:
+        if threading.current_thread() in announcing():
+            asked.set()
+            assert answer.wait(60)
+
+    sa.event.listen(site.engine, "checkout", ask)
+    site.create(2)
+    assert asked.wait(60)
+    monkeypatch.setattr("boxengine.adapters.announcer.HANGING", 3600)
+    assert not site.create(3), "it may answer yet"
+    monkeypatch.setattr("boxengine.adapters.announcer.HANGING", 0)
+    assert site.create(1)
+    assert site.listener.wait(LONG) == [Signal(BOX.name, 1)]
+    answer.set()
+    left = {Signal(BOX.name, 2), Signal(BOX.name, 3)}
+    while left:
+        left -= set(site.listener.wait(LONG))
+
+
 @pytest.mark.parametrize("event", ["checkout", "checkin"])
 def test_a_listener_that_a_new_thread_lacks_something_for_does_not_end_the_thread(
     postgres_url: str, event: str
@@ -658,6 +684,31 @@ def test_on_a_loop_transactions_notify_by_themselves_for_a_while_after_the_task_
             loop.clock.advance(timedelta(seconds=BROKEN_FOR))
             await loop.create(1)
             assert not await loop.create(2)
+
+    asyncio.run(run())
+
+
+def test_on_a_loop_transactions_notify_by_themselves_while_the_task_waits_for_an_answer(
+    site: Site, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        asked, answer = asyncio.Event(), asyncio.Event()
+
+        async def ask(_connection: AsyncConnection, *_: Any) -> None:
+            asked.set()
+            await answer.wait()
+
+        async with on_loop(site, url) as loop:
+            await loop.create(1)
+            await loop.heard()
+            monkeypatch.setattr(AsyncConnection, "exec_driver_sql", ask)
+            assert not await loop.create(2)
+            await asked.wait()
+            monkeypatch.setattr("boxengine.adapters.announcer.HANGING", 0)
+            assert await loop.create(3)
+            assert await loop.heard() == [Signal(BOX.name, 3)]
+            answer.set()
+            await asyncio.gather(*announcing_tasks())
 
     asyncio.run(run())
 

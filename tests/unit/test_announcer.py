@@ -164,6 +164,56 @@ def test_after_an_error_that_nobody_expected_it_sends_again(monkeypatch: pytest.
     eventually(lambda: sent == [[Signal("a", 2)]])
 
 
+def test_a_sending_that_does_not_end_is_known_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server()
+    announcer = Announcer(lambda: nullcontext(server.send))
+    announcer.tell([Signal("a", 1)])
+    assert server.entered.wait(60)
+    monkeypatch.setattr("boxengine.adapters.announcer.HANGING", 3600)
+    assert not announcer.hangs()
+    monkeypatch.setattr("boxengine.adapters.announcer.HANGING", 0)
+    eventually(announcer.hangs)
+    server.go.set()
+    eventually(lambda: not announcer.hangs())
+
+
+def test_a_sending_that_fails_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boxengine.adapters.announcer.HANGING", 0)
+    failed = threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda _arguments: failed.set())
+
+    def send(_signals: list[Signal]) -> None:
+        raise LookupError("tenant")
+
+    announcer = Announcer(lambda: nullcontext(send))
+    announcer.tell([Signal("a", 1)])
+    assert failed.wait(60)
+    assert not announcer.hangs()
+
+
+def test_on_a_loop_a_sending_that_does_not_end_is_known_until_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boxengine.adapters.announcer.HANGING", 0)
+
+    async def run() -> None:
+        entered = asyncio.Event()
+
+        async def send(_signals: list[Signal]) -> None:
+            entered.set()
+            await asyncio.Event().wait()
+
+        announcer = TaskAnnouncer(send)
+        announcer.tell([Signal("a", 1)])
+        assert not announcer.hangs()
+        await entered.wait()
+        assert announcer.hangs()
+        (task,) = asyncio.all_tasks() - {asyncio.current_task()}
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert not announcer.hangs()
+
+    asyncio.run(run())
+
+
 def test_a_commit_stands_though_no_thread_can_start_and_later_signals_go_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

@@ -9,6 +9,7 @@ does not wait for the disk.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 from weakref import ref
@@ -37,9 +38,11 @@ class _Ways(NamedTuple):
     """For those in between."""
     pace: Pace
     """Of the thread or task."""
+    hangs: Callable[[], bool]
+    """Whether the thread or task waits for a server that does not answer."""
 
 
-_ALWAYS = _Ways(IN_TRANSACTION, IN_TRANSACTION, Pace())
+_ALWAYS = _Ways(IN_TRANSACTION, IN_TRANSACTION, Pace(), lambda: False)
 _NOT_AT_ALL = Way(lambda _signals: None, in_transaction=False)
 """Nobody can be told, which costs one poll interval."""
 
@@ -62,8 +65,10 @@ class EasedNotify:
         else:
             engine = connection.engine
             ways = getattr(engine.pool, self._ways_here, None) or self._ways(engine)
+            if ways.hangs():
+                way = IN_TRANSACTION
             # On a loop, a single writer would gain nothing and only wait for the task.
-            if now - self._last_turn >= OFTEN * ways.pace.gap or (
+            elif now - self._last_turn >= OFTEN * ways.pace.gap or (
                 isinstance(engine.pool, AsyncAdaptedQueuePool) and engine.pool.checkedout() <= 1
             ):
                 self._last_turn = now
@@ -94,7 +99,7 @@ class EasedNotify:
             return _ALWAYS
         announcer = self._announcer(engine, ref(pool))
         tell = announcer.tell
-        return _Ways(Way(tell, in_transaction=True), Way(tell, in_transaction=False), announcer.pace)
+        return _Ways(Way(tell, in_transaction=True), Way(tell, in_transaction=False), announcer.pace, announcer.hangs)
 
     def _announcer(self, engine: Engine, known: ref[Pool]) -> Announcer | TaskAnnouncer:
         if engine.dialect.is_async:
