@@ -310,12 +310,13 @@ class OutageLasts:
 
 @dataclass(frozen=True, slots=True)
 class OutageEnded:
-    """Something that had failed works again."""
+    """Something that had failed works again, or has nothing left to do."""
 
     what: str
     _: KW_ONLY
     seconds: float
     """How long it was out."""
+    works: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

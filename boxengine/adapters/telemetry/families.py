@@ -196,7 +196,7 @@ OUTAGES = _counter("box_worker_outages", ("what",), "Times a server, a box or a 
 OUTAGE = _gauge(
     "box_worker_outage_seconds",
     ("what",),
-    "How long a server, a box or a loop had not worked when it was last tried; 0: it works again.",
+    "How long a server, a box or a loop had not worked when it was last tried; 0: it works again, or is idle.",
     lifetime=TRIED,
 )
 

@@ -220,7 +220,8 @@ class LogObserver:
                     del self._outages[reason]
             left = ", ".join(met)
         if told:
-            logger.info("%s works again, after %.1f s%s", what, event.seconds, f"; not yet: {left}" if left else "")
+            end = "works again" if event.works else "has nothing left to do"
+            logger.info("%s %s, after %.1f s%s", what, end, event.seconds, f"; not yet: {left}" if left else "")
 
     def _discards(self, box: Box, items: Sequence[Item], settlement: Settlement) -> None:
         by_id = {item.id: item for item in items}

@@ -40,7 +40,7 @@ class Keeper:
         now = self._clock.monotonic()
         runs = [run for run in self._runs.of(self._box) if not run.is_lost()]
         if not runs:
-            self._outages.worked(self._what)  # of the jobs whose heartbeats failed none is left
+            self._outages.idle(self._what)  # of the jobs whose heartbeats failed none is left
         if not any(run.is_due(now) for run in runs):
             return timedelta(seconds=self._timing.watch)
         return self._beat(runs, now)

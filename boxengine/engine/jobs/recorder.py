@@ -112,8 +112,9 @@ class Recorder:
         runs = [*again, *ended]
         try:
             if runs:
+                tell = self._outages.idle if all(run.is_lost() for run in runs) else self._outages.worked
                 self._record(runs)
-                self._outages.worked(self._recording)
+                tell(self._recording)
         finally:
             # Whatever was raised: each run is over now, or must be tried again.
             locked = set(map(id, self._locked))

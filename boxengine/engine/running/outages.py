@@ -92,6 +92,13 @@ class Outages:
             began: the monotonic time at which the work began. Work that began before the last failure does not end the
                 outage: the server may have answered another thread a moment before it died.
         """
+        self._end(what, began=began)
+
+    def idle(self, what: str) -> None:
+        """Records that it has nothing left to do. That ends an outage, too, and nobody is told that it works."""
+        self._end(what, works=False)
+
+    def _end(self, what: str, *, began: float | None = None, works: bool = True) -> None:
         if what not in self._outages:
             return
         with self._lock:
@@ -100,5 +107,6 @@ class Outages:
                 return
             del self._outages[what]
         if outage.told:
-            self._observer.see(events.OutageEnded(what, seconds=self._clock.monotonic() - outage.since))
+            seconds = self._clock.monotonic() - outage.since
+            self._observer.see(events.OutageEnded(what, seconds=seconds, works=works))
         self._missing(what, None)

@@ -294,7 +294,9 @@ class World:
         common: dict[str, Any] = {"store": store, "runs": runs, "clock": self.clock}
         claimer = Claimer(self._box, **common, handover=handover, worker=process.name, timing=TIMING)
         endings = Endings(self._box, clock=self.clock, error_tracker=_track)
-        outages: Any = SimpleNamespace(failed=lambda _what, _error: 0.2, worked=lambda _what: None)
+        outages: Any = SimpleNamespace(
+            failed=lambda _what, _error: 0.2, worked=lambda _what: None, idle=lambda _what: None
+        )
         recorder = Recorder(
             self._box,
             **common,

@@ -53,7 +53,8 @@ class Told:
             case OutageLasts():
                 self.lasts.append(event.seconds)
             case OutageEnded():
-                self.events.append(f"recovered {event.what} after {event.seconds:.0f} s")
+                how = "recovered" if event.works else "idle"
+                self.events.append(f"{how} {event.what} after {event.seconds:.0f} s")
             case _:
                 pass
 
@@ -316,6 +317,16 @@ def test_each_thing_that_fails_has_an_outage_of_its_own() -> None:
     outages.failed("two", ValueError())
     outages.worked("one")
     assert told.events == ["outage one: a", "outage two: ValueError", "recovered one after 0 s"]
+
+
+def test_what_has_nothing_left_to_do_ends_its_outage_and_does_not_claim_to_work() -> None:
+    told = Told()
+    outages = Outages(observer=told, error_tracker=lambda _error, /, **_context: None, clock=ManualClock())
+    outages.idle("heartbeats")
+    outages.failed("heartbeats", ValueError("down"))
+    outages.idle("heartbeats")
+    outages.worked("heartbeats")
+    assert told.events == ["outage heartbeats: down", "idle heartbeats after 0 s"]
 
 
 def test_an_outage_that_lasts_is_told_again_at_each_try_with_its_age() -> None:

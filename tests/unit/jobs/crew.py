@@ -57,6 +57,8 @@ class Crew:
         self.events: list[JobEvent] = []
         self.told: list[tuple[Any, Mapping[str, Any]]] = []
         self.pauses: list[BaseException] = []
+        self.working: list[str] = []
+        self.idling: list[str] = []
         self.runs = Runs()
         self.handover = Handover(box.concurrency, each=batch_size, condition=condition)
         handlers: dict[str, Handler | BatchHandler] = {"report": handler}
@@ -99,7 +101,11 @@ class Crew:
         self.pauses.append(error)
         return 0.5
 
-    def worked(self, what: str) -> None: ...
+    def worked(self, what: str) -> None:
+        self.working.append(what)
+
+    def idle(self, what: str) -> None:
+        self.idling.append(what)
 
     def create(self, task: str = "report", **attributes: Any) -> int:
         values = {"args": {}, "max_attempts": 3, "lease_ttl": timedelta(seconds=60), **attributes}

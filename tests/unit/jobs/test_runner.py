@@ -544,6 +544,19 @@ def test_an_end_that_could_not_be_recorded_is_tried_again(monkeypatch: pytest.Mo
     assert crew.runs.all() == []
 
 
+def test_an_outage_in_which_all_leases_have_ended_is_not_told_as_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = Crew(lambda job: None)
+    crew.create(lease_ttl=timedelta(seconds=12))
+    monkeypatch.setattr(crew.jobs, "record", raising(StoreUnavailable("gone")))
+    crew.work()
+    crew.pass_time(12)
+    assert crew.recorder.turn(0.0) == timedelta(0)
+    crew.keeper.turn()
+    assert crew.ends() == ["lost"]
+    assert crew.idling == ["recording the ends of jobs of report_job", "heartbeats for jobs of report_job"]
+    assert crew.working == []
+
+
 def _locking(patch: pytest.MonkeyPatch, crew: Crew, locked: int) -> None:
     """Somebody has locked this job's row."""
     record = crew.jobs.record

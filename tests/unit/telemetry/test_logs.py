@@ -288,11 +288,13 @@ def test_outages_and_recoveries_and_lost_batches_are_said() -> None:
     observer = LogObserver()
     observer.see(events.OutageBegan("redis", "connection refused"))
     observer.see(events.OutageEnded("redis", seconds=12.34))
+    observer.see(events.OutageEnded("heartbeats", seconds=12.34, works=False))
     observer.see(events.FetchFailed(BOX, "lock timeout"))
     observer.see(events.Deleted(BOX, rows=10, seconds=0.5))
     assert [(line["level"], line["message"]) for line in lines(stream)] == [
         ("warning", "redis does not work; retrying with growing pauses: connection refused"),
         ("info", "redis works again, after 12.3 s"),
+        ("info", "heartbeats has nothing left to do, after 12.3 s"),
         ("debug", "items could not be read or recorded: lock timeout"),
         ("debug", "retention deleted 10 rows in 0.500 s"),
     ]
