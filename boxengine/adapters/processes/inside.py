@@ -92,14 +92,14 @@ def end_all() -> NoReturn:
 
 
 def stand_by() -> None:
-    """Leaves it to the worker to say when to stop: service managers and terminals signal all processes.
+    """Leaves it to the worker to heed signals: service managers and terminals send them to all processes.
 
     Not ignored: programs that the handler starts would inherit that.
     """
 
     def stay(_number: int, _frame: object) -> None: ...
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, stay)
     end_forked_by_sigterm(stay)
 

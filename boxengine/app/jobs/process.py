@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import logging
 import pkgutil
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ def run(connection: Connection[Any, Any], lifeline: int) -> None:
     stand_by()
     if sys.stderr is not None:  # closed where the worker has closed it
         faulthandler.enable()
+        # Not by Python code, which would not run while a handler's code in C hangs.
+        faulthandler.register(signal.SIGUSR1)
     try:
         setup = connection.recv()
     except EOFError:

@@ -105,6 +105,31 @@ def test_a_process_ends_itself_where_the_lease_of_its_job_ends_and_its_worker_do
             hear(child, Call)
 
 
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1], ids=lambda each: each.name
+)
+def test_a_signal_to_all_processes_of_a_service_ends_no_handler(number: signal.Signals) -> None:
+    with begun() as child:
+        child.send(Order(job(), LATER))
+        hear(child, Begun)
+        hear(child, Call)
+        os.kill(child.pid, number)
+        for _ in range(2):
+            child.send(Answer(value=False))
+            assert hear(child, Call).what == "cancelled"
+
+
+def test_a_process_tells_where_its_handler_is(capfd: pytest.CaptureFixture[str]) -> None:
+    with begun() as child:
+        child.send(Order(job(), LATER))
+        hear(child, Begun)
+        hear(child, Call)
+        os.kill(child.pid, signal.SIGUSR1)
+        child.send(Answer())
+        hear(child, Call)
+    assert "in until_cancelled" in capfd.readouterr().err
+
+
 def test_a_handler_that_let_nobody_read_goes_on_if_its_lease_was_prolonged_meanwhile(tmp_path: Path) -> None:
     os.mkfifo(path := tmp_path / "go-on")
     release = os.open(path, os.O_RDWR)
