@@ -39,6 +39,8 @@ class Answer:
     error: str | None = None
     """The name of the raised exception's class, from ``boxengine.errors``."""
     text: str = ""
+    number: int = 0
+    """That of the ``Call``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class Call:
     what: Asked
     value: str = "null"
     """The argument, as JSON."""
+    number: int = 0
+    """Which call of the process it is."""
 
 
 @dataclass(frozen=True, slots=True)

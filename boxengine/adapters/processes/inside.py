@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, NoReturn
@@ -29,6 +30,8 @@ class WorkerLine:
         self._connection = connection
         self._orders: SimpleQueue[Order] = SimpleQueue()
         self._answers: SimpleQueue[Answer] = SimpleQueue()
+        self._asked = 0
+        """How many calls there were."""
         self._held: Held | None = None
         self._until = float("inf")
         _end_with(lifeline)
@@ -39,14 +42,22 @@ class WorkerLine:
         return self._orders.get()
 
     def ask(self, call: Call) -> Answer:
-        """Waits for the answer. One thread at a time."""
-        self.tell(call)
-        return self._answers.get()
+        """Waits for the answer. One thread at a time.
+
+        What a handler of signals raises, or a lack of memory, may have ended an earlier wait. That answer comes all the same.
+        """
+        self._asked += 1
+        self.tell(replace(call, number=self._asked))
+        while (answer := self._answers.get()).number != self._asked:
+            pass
+        return answer
 
     def tell(self, message: FromProcess) -> None:
         try:
             self._connection.send(message)
-        except OSError:
+        except OSError as error:
+            if error.errno is None:  # no error of the system's: a handler of signals has raised TimeoutError, say
+                raise
             end_all()
 
     def rest(self) -> None:

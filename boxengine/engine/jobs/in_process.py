@@ -108,10 +108,10 @@ class _Talk:
 
     def _answer(self, call: Call) -> Answer:
         try:
-            return Answer(self._asked(call.what, json.loads(call.value)))
+            return Answer(self._asked(call.what, json.loads(call.value)), number=call.number)
         except Exception as error:  # raised in the handler, which may catch it
             name = type(error).__name__ if isinstance(error, BoxError) else BoxError.__name__
-            return Answer(error=name, text=str(error))
+            return Answer(error=name, text=str(error), number=call.number)
 
     def _asked(self, what: Asked, value: Any) -> bool | None:
         match what:

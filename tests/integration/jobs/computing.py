@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -65,6 +66,18 @@ def pools(job: ProcessJob[Any]) -> None:
         with multiprocessing.get_context("fork").Pool(2) as processes:
             processes.map(abs, [-1, -2])
         job.checkpoint(number)
+
+
+def impatient(job: ProcessJob[Any]) -> bool:
+    """Waits for no checkpoint longer than until an alarm, and goes on."""
+
+    def ring(_number: int, _frame: object) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, ring)
+    with suppress(TimeoutError):
+        job.checkpoint("half")
+    return job.cancelled
 
 
 def hold_the_interpreter(job: ProcessJob[Any]) -> None:

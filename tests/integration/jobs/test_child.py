@@ -38,6 +38,7 @@ SETUP = process.Setup(
         "spin": "tests.integration.jobs.computing.until_cancelled",
         "refuse": "tests.integration.jobs.computing.refusing",
         "hold": "tests.integration.jobs.computing.hold_the_interpreter_until_told",
+        "impatient": "tests.integration.jobs.computing.impatient",
         "no": "tests.integration.jobs.nowhere.no",
     },
     contracts={},
@@ -71,6 +72,10 @@ def hear(child: Child, kind: type[FromProcess]) -> Any:
     return message
 
 
+def answer(child: Child, call: Call, *, value: bool | None = None) -> None:
+    child.send(Answer(value, number=call.number))
+
+
 def hear_the_end(child: Child) -> None:
     """Raises ``ProcessGone``. Something may have been on its way."""
     while True:
@@ -96,9 +101,10 @@ def test_a_process_ends_itself_where_the_lease_of_its_job_ends_and_its_worker_do
     with begun() as child:
         child.send(Order(job(), LATER))
         hear(child, Begun)
-        assert hear(child, Call).what == "checkpoint"
+        call = hear(child, Call)
+        assert call.what == "checkpoint"
         child.send(Prolonged(Held(7, 2), 0.0))  # of another claim: it does not count
-        child.send(Answer())
+        answer(child, call)
         assert hear(child, Call).what == "cancelled"
         child.send(Prolonged(job().held, 0.0))
         with pytest.raises(ProcessGone, match="was killed by SIGKILL"):
@@ -112,20 +118,21 @@ def test_a_signal_to_all_processes_of_a_service_ends_no_handler(number: signal.S
     with begun() as child:
         child.send(Order(job(), LATER))
         hear(child, Begun)
-        hear(child, Call)
+        call = hear(child, Call)
         os.kill(child.pid, number)
         for _ in range(2):
-            child.send(Answer(value=False))
-            assert hear(child, Call).what == "cancelled"
+            answer(child, call, value=False)
+            call = hear(child, Call)
+            assert call.what == "cancelled"
 
 
 def test_a_process_tells_where_its_handler_is(capfd: pytest.CaptureFixture[str]) -> None:
     with begun() as child:
         child.send(Order(job(), LATER))
         hear(child, Begun)
-        hear(child, Call)
+        call = hear(child, Call)
         os.kill(child.pid, signal.SIGUSR1)
-        child.send(Answer())
+        answer(child, call)
         hear(child, Call)
     assert "in until_cancelled" in capfd.readouterr().err
 
@@ -136,9 +143,9 @@ def test_a_handler_that_let_nobody_read_goes_on_if_its_lease_was_prolonged_meanw
     with begun() as child:
         child.send(Order(job("hold", {"until": str(path)}), LATER))
         hear(child, Begun)
-        hear(child, Call)
+        call = hear(child, Call)
         child.send(Prolonged(job().held, time.monotonic() + LEASE))
-        child.send(Answer())
+        answer(child, call)
         assert child.receive(LEASE) is None
         child.send(Prolonged(job().held, LATER))
         os.write(release, b".")
@@ -150,14 +157,27 @@ def test_of_several_messages_that_waited_the_last_one_tells_when_the_lease_ends(
     with begun() as child:
         child.send(Order(job(), LATER))
         hear(child, Begun)
-        hear(child, Call)
+        call = hear(child, Call)
         os.kill(child.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
         for until in (0.0, 0.0, LATER):
             child.send(Prolonged(job().held, until))
-        child.send(Answer())
+        answer(child, call)
         os.kill(child.pid, signal.SIGCONT)
         assert hear(child, Call).what == "cancelled"
+
+
+def test_an_answer_that_nobody_waits_for_any_more_is_not_taken_for_the_next_one() -> None:
+    with begun() as child:
+        child.send(Order(job("impatient"), LATER))
+        hear(child, Begun)
+        first = hear(child, Call)
+        os.kill(child.pid, signal.SIGALRM)
+        second = hear(child, Call)
+        assert (first.what, second.what) == ("checkpoint", "cancelled")
+        answer(child, first, value=True)
+        answer(child, second, value=False)
+        assert hear(child, Returned).result == "false"
 
 
 @pytest.mark.parametrize(
