@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from boxengine.adapters.processes import inside
 from boxengine.adapters.processes.child import Child, Start
+from boxengine.adapters.processes.inside import WorkerLine
 from boxengine.adapters.processes.pool import ProcessPool
 from boxengine.app.jobs import process
 from boxengine.domain.jobs import ClaimedJob, Held
@@ -178,6 +180,20 @@ def test_an_answer_that_nobody_waits_for_any_more_is_not_taken_for_the_next_one(
         answer(child, first, value=True)
         answer(child, second, value=False)
         assert hear(child, Returned).result == "false"
+
+
+def test_what_a_handler_of_signals_raises_is_not_taken_for_the_end_of_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Interrupted:
+        def send(self, _message: object) -> None:
+            raise TimeoutError
+
+    line = WorkerLine.__new__(WorkerLine)  # without its thread
+    line._connection = cast("Any", Interrupted())
+    monkeypatch.setattr(inside, "end_all", lambda: pytest.fail("ended"))
+    with pytest.raises(TimeoutError):
+        line.tell(Begun())
 
 
 @pytest.mark.parametrize(
