@@ -13,7 +13,10 @@ def log_jobs(event: JobEvent) -> None:
     """What a person should know; an end that was expected is no line."""
     match event:
         case JobEnded(box=box, end="lost"):
-            message = "a job's lease was over before its handler had ended (attempt %d); another begins, if one is left"
+            message = (
+                "a job was lost before its end was recorded (attempt %d): its lease was over, or the database has no such claim "
+                "any more; another attempt begins, if one is left"
+            )
             tags: dict[str, object] = {"box": box.name, "job": event.job, "seconds": round(event.seconds, 1)}
             logger.warning(message, event.attempt, extra=tags)
         case JobEnded(box=box, error=str(error)):

@@ -24,7 +24,7 @@ DRAIN_PATIENCE = 180.0
 """Seconds for the last job to end once no more come and no fault is there."""
 SHOWN = 3
 """Sentences of each kind in a row; all are in the evidence."""
-_REFUSED = "lease was over before its handler had ended"
+_REFUSED = "a job was lost before its end was recorded"
 """What a worker logs of a run that it lost."""
 
 

@@ -547,10 +547,10 @@ def test_each_failed_attempt_at_a_job_is_a_line_with_its_reason() -> None:
     assert {(line["level"], line["box"], line["job"]) for line in lines(stream)} == {("warning", JOB_BOX.name, 7)}
 
 
-def test_the_line_about_a_lost_lease_names_the_job() -> None:
+def test_the_line_about_a_lost_job_names_it_and_does_not_claim_that_its_handler_was_at_work() -> None:
     stream = io.StringIO()
     logs.configure(format="json", level="INFO", stream=stream)
     LogObserver().see(JobEnded(JOB_BOX, end="lost", seconds=61.04, job=7, attempt=2))
     (line,) = lines(stream)
     assert (line["level"], line["box"], line["job"], line["seconds"]) == ("warning", JOB_BOX.name, 7, 61.0)
-    assert "(attempt 2)" in line["message"]
+    assert line["message"].startswith("a job was lost before its end was recorded (attempt 2): its lease was over, or ")
