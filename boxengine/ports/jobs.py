@@ -219,6 +219,16 @@ class JobsReaped:
 
 
 @dataclass(frozen=True, slots=True)
+class JobsLeft:
+    """The worker stops while handlers are at work: there is no time left to wait for them."""
+
+    box: JobBox
+    _: KW_ONLY
+    jobs: Sequence[int]
+    """Their ids."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobLoad:
     """How many jobs this process runs, and how many it could. Reported every few seconds, so that a dead worker falls silent."""
 
@@ -236,7 +246,7 @@ class JobsWaiting:
     backlog: JobBacklog
 
 
-JobEvent = JobEnded | JobsReaped | JobLoad | JobsWaiting
+JobEvent = JobEnded | JobsReaped | JobsLeft | JobLoad | JobsWaiting
 
 
 class JobObserver(Protocol):

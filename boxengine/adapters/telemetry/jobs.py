@@ -9,7 +9,7 @@ from boxengine.adapters.telemetry.families import SUM, Family
 from boxengine.adapters.telemetry.ledger import Key, Ledger
 from boxengine.domain.jobs import JobBox
 from boxengine.ports import Clock
-from boxengine.ports.jobs import JobEnded, JobEvent, JobLoad, JobsReaped, JobsWaiting
+from boxengine.ports.jobs import JobEnded, JobEvent, JobLoad, JobsLeft, JobsReaped, JobsWaiting
 
 
 class JobNumbers:
@@ -34,6 +34,8 @@ class JobNumbers:
                         _key(families.JOBS_REAPED, box, "lost"): float(event.lost),
                     }
                 )
+            case JobsLeft():  # whoever takes them over counts them
+                pass
             case JobLoad(box=box):
                 values = {
                     _key(families.JOBS_IN_PROGRESS, box): float(event.running),

@@ -13,7 +13,7 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status, rfc3339
 from boxengine.domain.outcome import Settlement
 from boxengine.ports import events
-from boxengine.ports.jobs import JobEnded, JobLoad, JobsReaped
+from boxengine.ports.jobs import JobEnded, JobLoad, JobsLeft, JobsReaped
 
 _SETTLED = 10.0
 """Seconds after which an outage is told again if its reason is another one; a server that restarts gives several at first."""
@@ -74,7 +74,7 @@ class LogObserver:
                 logger.info(told, seconds, lease.total_seconds())
             case events.Throttled(box=box, held_back=str() as held_back):
                 self._poll_held_back(box, held_back)
-            case JobEnded() | JobsReaped() | JobLoad():
+            case JobEnded() | JobsReaped() | JobsLeft() | JobLoad():
                 log_jobs(event)
             case _:
                 pass  # numbers, which metrics show

@@ -26,7 +26,7 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status
 from boxengine.domain.outcome import DiscardCause, Settlement
 from boxengine.ports import Clock, events
-from boxengine.ports.jobs import JobEnded, JobLoad, JobsReaped, JobsWaiting
+from boxengine.ports.jobs import JobEnded, JobLoad, JobsLeft, JobsReaped, JobsWaiting
 
 Amounts = dict[Key, float]
 Groups = Mapping[int, Sequence[Item]]
@@ -145,7 +145,7 @@ class PrometheusObserver:
                 self._put({(families.OUTAGE.name, event.what): event.seconds})
             case events.OutageEnded():
                 self._put({(families.OUTAGE.name, event.what): 0.0})
-            case JobEnded() | JobsReaped() | JobLoad() | JobsWaiting():
+            case JobEnded() | JobsReaped() | JobsLeft() | JobLoad() | JobsWaiting():
                 self._jobs.see(event)
             case events.RetentionHeld() | events.KeptBack() | events.CoordinatorSlow() | events.CoordinatorQuick():
                 pass

@@ -111,8 +111,6 @@ def _add(made: JobLoops, pipeline: JobPipeline, ground: JobGround, at_work: Jobs
         outages=loops.outages,
     )
     processes = process_pool(pipeline)
-    if processes is not None:
-        made.release.append(Closing(f"the processes of {name}", processes.close))
     runner = Runner(
         box,
         pipeline.handlers,
@@ -132,6 +130,11 @@ def _add(made: JobLoops, pipeline: JobPipeline, ground: JobGround, at_work: Jobs
         ground.bells.remove(name, handover.ring)
         claimer.stop()
 
+    def give_up_handlers() -> None:
+        recorder.leave()
+        if processes is not None:
+            processes.close()
+
     def release() -> None:
         try:
             recorder.finish()
@@ -147,6 +150,7 @@ def _add(made: JobLoops, pipeline: JobPipeline, ground: JobGround, at_work: Jobs
         *_watching(pipeline, handover, ground),
     ]
     late = f"the database does not answer in time for the stop; left to their leases: jobs of {name}"
+    made.release.append(Closing(f"handlers of {name} at work", give_up_handlers))
     made.release.append(Closing(f"jobs of {name} not recorded, or not begun", release, late=late))
     return Member(box, runner, gate.is_open)
 

@@ -12,7 +12,7 @@ from boxengine.engine.jobs.run import Run, Runs
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import StoreConflict, StoreUnavailable
 from boxengine.ports import Clock
-from boxengine.ports.jobs import JobEnded, JobObserver, JobStore
+from boxengine.ports.jobs import JobEnded, JobObserver, JobsLeft, JobStore
 
 AT_ONCE = timedelta(0)
 WAIT = 1.0
@@ -72,6 +72,12 @@ class Recorder:
     def pause_after(self, error: StoreUnavailable) -> timedelta:
         """Notes that an end could not be recorded; returns how long to wait before the next try."""
         return timedelta(seconds=self._outages.failed(self._recording, error))
+
+    def leave(self) -> None:
+        """The worker waits no longer for handlers that are at work: their jobs are left to their leases."""
+        at_work = [run.job.id for run in self._runs.of(self._box) if run.is_at_work and not run.is_lost()]
+        if at_work:
+            self._observer.see(JobsLeft(self._box, jobs=at_work))
 
     def finish(self) -> None:
         """Records what is left when the worker stops. Here it waits for locked rows, and for a locked table.

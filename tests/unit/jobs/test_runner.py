@@ -17,7 +17,7 @@ from boxengine.domain.jobs import Beat, JobBox, JobState, Succeeded
 from boxengine.engine.jobs.batch_handler import BatchHandler
 from boxengine.engine.jobs.handle import Job
 from boxengine.errors import InvalidItem, JobLost, JobRetry, JobTimeout, StoreConflict, StoreUnavailable
-from boxengine.ports.jobs import JobEnded, JobFilter
+from boxengine.ports.jobs import JobEnded, JobFilter, JobsLeft
 from tests.unit.jobs.crew import BOX, Crew
 from tests.unit.test_json_values import nested
 
@@ -837,6 +837,16 @@ def test_what_has_ended_is_recorded_when_the_worker_stops() -> None:
     crew.claimer.stop()
     crew.recorder.finish()
     assert (crew.row().status, crew.row().result) == (JobState.SUCCEEDED, "done")
+
+
+def test_a_worker_that_stops_names_the_jobs_whose_handlers_are_still_at_work() -> None:
+    crew = Crew(lambda job: crew.recorder.leave())
+    job_id = crew.create()
+    crew.claimer.turn()
+    crew.pass_time(1)
+    crew.run()
+    crew.recorder.leave()
+    assert [event.jobs for event in crew.events if isinstance(event, JobsLeft)] == [[job_id]]
 
 
 def test_a_worker_that_stops_tries_a_locked_table_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from boxengine.domain.item import Item, Status
 from boxengine.domain.jobs import JobBacklog, JobBox
 from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settlement
 from boxengine.ports import Consumed, OpenCircuit, WorkerInfo, events
-from boxengine.ports.jobs import JobEnded, JobLoad, JobsReaped, JobsWaiting
+from boxengine.ports.jobs import JobEnded, JobLoad, JobsLeft, JobsReaped, JobsWaiting
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 BOX = Box(name="shop/order_outbox_item", type=BoxType.OUTBOX, table="order_outbox_items", owner="shop-team")
@@ -85,6 +85,7 @@ EVENTS: tuple[events.Event, ...] = (
     events.CoordinatorQuick(seconds=0.01, lease=timedelta(seconds=4)),
     JobEnded(JOB_BOX, end="lost", seconds=1.0),
     JobsReaped(JOB_BOX, requeued=2, lost=1),
+    JobsLeft(JOB_BOX, jobs=[7]),
     JobLoad(JOB_BOX, running=1, threads=2),
     JobsWaiting(JOB_BOX, JobBacklog(ready=2, delayed=1, blocked=0, waits=timedelta(seconds=9))),
 )

@@ -21,7 +21,7 @@ from boxengine.domain.item import Status
 from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settlement
 from boxengine.errors import Unavailable
 from boxengine.ports import events
-from boxengine.ports.jobs import JobEnded
+from boxengine.ports.jobs import JobEnded, JobsLeft
 from tests.unit.telemetry.samples import BOX, CIRCUIT, JOB_BOX, item
 
 logger = logging.getLogger("boxengine.test")
@@ -547,10 +547,19 @@ def test_each_failed_attempt_at_a_job_is_a_line_with_its_reason() -> None:
     assert {(line["level"], line["box"], line["job"]) for line in lines(stream)} == {("warning", JOB_BOX.name, 7)}
 
 
+def test_the_jobs_that_a_stopping_worker_leaves_are_named() -> None:
+    stream = io.StringIO()
+    logs.configure(format="json", level="INFO", stream=stream)
+    LogObserver().see(JobsLeft(JOB_BOX, jobs=range(1, 8)))
+    (line,) = lines(stream)
+    assert (line["level"], line["box"]) == ("warning", JOB_BOX.name)
+    assert line["message"].startswith("the worker stops while jobs run: 1, 2, 3, 4, 5 and 2 more; ")
+
+
 def test_the_line_about_a_lost_job_names_it_and_does_not_claim_that_its_handler_was_at_work() -> None:
     stream = io.StringIO()
     logs.configure(format="json", level="INFO", stream=stream)
     LogObserver().see(JobEnded(JOB_BOX, end="lost", seconds=61.04, job=7, attempt=2))
     (line,) = lines(stream)
     assert (line["level"], line["box"], line["job"], line["seconds"]) == ("warning", JOB_BOX.name, 7, 61.0)
-    assert line["message"].startswith("a job was lost before its end was recorded (attempt 2): its lease was over, or ")
+    assert line["message"].startswith("a job was lost before its end was recorded (attempt 2): its lease was over, ")
