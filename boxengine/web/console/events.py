@@ -34,7 +34,10 @@ class Events:
         self._site = site
         self._tabs = 0
         self._lock = threading.Lock()
-        self._drawn: dict[tuple[str, str | None, str, bool], tuple[Overview, str]] = {}
+        self._look: Overview | None = None
+        """The look that was drawn last."""
+        self._drawn: dict[tuple[str, str | None, str, bool], str] = {}
+        """Its pages. Those of earlier looks are dropped: each would keep its whole look, also after its last tab has closed."""
 
     async def answer(self, request: Request) -> Response:
         """A stream of looks, or the reason why there is none."""
@@ -87,9 +90,11 @@ class Events:
         """The event for a look, rendered once for all tabs that show the same page to people who may do the same."""
         shown = (kind, box, call.url("/"), call.may_operate)
         with self._lock:
-            known = self._drawn.get(shown)
-            if known is None or known[0] is not look:
+            if look is not self._look:
+                self._look, self._drawn = look, {}
+            event = self._drawn.get(shown)
+            if event is None:
                 view = None if box is None else look.box(box) if kind == "box" else look.job_box(box)
                 html = fragment(call, PAGES[kind], look=look, view=view)
-                known = self._drawn[shown] = look, f"event: look\ndata: {json.dumps(html)}\n\n"
-        return known[1]
+                event = self._drawn[shown] = f"event: look\ndata: {json.dumps(html)}\n\n"
+        return event
