@@ -15,6 +15,8 @@ PAUSE = timedelta(seconds=1)
 """The pause between two checks."""
 PATIENCE = 1.0
 """Seconds within which the loop must run an empty call. While it is blocked, no other call proceeds and no timeout fires."""
+REMEMBERED = 1_000
+"""How many reported tasks are remembered: each job's has a name of its own. Beyond that, the oldest may be reported again."""
 
 
 class LoopWatch:
@@ -24,7 +26,8 @@ class LoopWatch:
         self._loop = loop
         self._tell = tell
         self._patience = patience
-        self._told: set[str] = set()
+        self._told: dict[str, None] = {}
+        """Names of tasks that were reported, oldest first."""
 
     def turn(self) -> timedelta:
         """Checks that the loop still runs calls."""
@@ -45,7 +48,9 @@ class LoopWatch:
         name = "a callback" if task is None else task.get_name()
         if name in self._told:
             return
-        self._told.add(name)
+        self._told[name] = None
+        if len(self._told) > REMEMBERED:
+            del self._told[next(iter(self._told))]
         frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - the only way to see another thread's
         place = traceback.extract_stack(frame)[-1] if frame is not None else None
         where = "" if place is None else f" in {place.name} ({place.filename}:{place.lineno})"

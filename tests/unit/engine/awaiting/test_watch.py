@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from boxengine.domain.item import Item
+from boxengine.engine.awaiting import watch
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.awaiting.watch import LoopWatch
 from tests.unit.engine.awaiting.conftest import AsyncBench
@@ -23,13 +24,13 @@ def test_a_transport_that_blocks_the_loop_is_named_once(bench: AsyncBench) -> No
         assert go_on.wait(timeout=30)
 
     told: list[str] = []
-    watch = LoopWatch(bench.loop, tell=told.append, patience=0.02)
+    watching = LoopWatch(bench.loop, tell=told.append, patience=0.02)
     bench.insert(1)
     delivering = threading.Thread(target=bench.deliver, args=[spec(Async(blocks), name="slow")])
     delivering.start()
     assert blocked.wait(timeout=30)
-    watch.turn()
-    watch.turn()
+    watching.turn()
+    watching.turn()
     go_on.set()
     delivering.join()
     (line,) = told
@@ -37,13 +38,34 @@ def test_a_transport_that_blocks_the_loop_is_named_once(bench: AsyncBench) -> No
     assert "asyncio.to_thread" in line
 
 
+def test_tasks_with_ever_new_names_do_not_fill_the_memory(loop: EventLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of jobs, which have their ids in them."""
+    monkeypatch.setattr(watch, "REMEMBERED", 2)
+    told: list[str] = []
+    watching = LoopWatch(loop, tell=told.append, patience=0.02)
+    for name in ("job 1", "job 2", "job 3", "job 3", "job 1"):
+        blocked, go_on = threading.Event(), threading.Event()
+
+        async def blocks(blocked: threading.Event = blocked, go_on: threading.Event = go_on) -> None:
+            blocked.set()
+            assert go_on.wait(timeout=30)
+
+        visit = loop.visit()
+        visit.begin(blocks, name=name)
+        assert blocked.wait(timeout=30)
+        watching.turn()
+        go_on.set()
+        visit.wait()
+    assert [line.partition(" has")[0] for line in told] == ["job 1", "job 2", "job 3", "job 1"]
+
+
 def test_a_loop_that_answers_and_one_that_nobody_needs_say_nothing(loop: EventLoop) -> None:
     told: list[str] = []
-    watch = LoopWatch(loop, tell=told.append, patience=30)
-    watch.turn()
+    watching = LoopWatch(loop, tell=told.append, patience=30)
+    watching.turn()
     assert loop.begun is None
     loop.visit()
-    watch.turn()
+    watching.turn()
     assert told == []
 
 
