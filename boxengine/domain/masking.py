@@ -9,7 +9,7 @@ from typing import Any
 MASK = "***"
 
 _SECRET_KEY = re.compile(
-    r"passw|passphrase|secret|token|sasl|(?:api|access|private|signing|encryption|hmac)[-_]?key|key[.]pem|credential|"
+    r"passw(?!ord_(?:file|from)$)|passphrase|secret|token|sasl|(?:api|access|private|signing|encryption|hmac)[-_]?key|key[.]pem|credential|"
     r"authorization|cookie|(?:^|[-_.])(?:pwd|auth|dsn)(?:$|[-_.])",
     re.IGNORECASE,
 )

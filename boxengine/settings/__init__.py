@@ -8,8 +8,8 @@ worker needs. In the order of the work:
    ``job_environment`` (variables of other services' names). ``loading`` puts it all together.
 2. ``schema`` with ``boxes`` and ``jobs`` (every key), ``values`` and ``durations`` (what one may be), ``diagnosis``
    (Pydantic's errors in the words of the file).
-3. ``rules`` (contradictions), with ``job_rules``, ``source_rules``, ``subscription_rules`` and ``drivers`` (of databases);
-   ``doubts`` (what works but is probably not meant).
+3. ``rules`` (contradictions), with ``job_rules``, ``source_rules``, ``subscription_rules``, ``passwords`` and ``drivers`` (of
+   databases); ``doubts`` (what works but is probably not meant).
 4. ``dotted_paths`` and ``resolution`` (what they lead to), ``transports`` (with ``transport_names``, ``arguments`` and
    ``kafka_arguments``), ``call_shapes`` (whether users' code can be called).
 

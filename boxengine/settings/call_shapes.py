@@ -18,7 +18,7 @@ def misfit(call: Any, shape: str, *, by_name: Collection[str] = (), is_method_of
         is_method_of: the class in which ``call`` was looked up; its instance then comes first.
     """
     names = [name.strip() for name in shape.strip("()").split(",")]
-    given = [name for name in names if not name.startswith("*")]
+    given = [name for name in names if name and not name.startswith("*")]
     if not (inspect.isroutine(call) or isinstance(call, partial | type)):
         # Of an instance its method: inspect compares what it is given, and a user's __eq__ may answer anything.
         call = call.__call__

@@ -8,7 +8,7 @@ from datetime import timedelta
 from boxengine.domain import partitioning, retry
 from boxengine.domain.box import Storage, StrictOrder
 from boxengine.domain.names import BOX_NAME, underscore
-from boxengine.settings import drivers, job_rules, source_rules, subscription_rules
+from boxengine.settings import drivers, job_rules, passwords, source_rules, subscription_rules
 from boxengine.settings.boxes import BoxSettings
 from boxengine.settings.diagnosis import Finding
 from boxengine.settings.durations import format_iso, format_seconds
@@ -34,6 +34,7 @@ def check(settings: Settings) -> list[Finding]:
     found = [
         *_database(settings.database),
         *_redis(settings.redis),
+        *passwords.check(settings),
         *_timing(settings),
         *_names(settings),
         *_tables(settings),
@@ -51,8 +52,8 @@ def check(settings: Settings) -> list[Finding]:
 
 
 def check_for_worker(settings: Settings) -> list[Finding]:
-    """All that ``check`` finds, and database URLs that only an application can use."""
-    return [*check(settings), *drivers.check(settings)]
+    """All that ``check`` finds, database URLs that only an application can use, and files that hold no password."""
+    return [*check(settings), *drivers.check(settings), *passwords.check_files(settings)]
 
 
 def boxes_with_paths(settings: Settings) -> Iterator[tuple[Path, str, BoxSettings]]:

@@ -34,6 +34,10 @@ class DatabaseSettings(Section):
     """Serves polling only."""
     listen_url: DatabaseUrl | None = None
     """Where to LISTEN, if ``url`` leads through PgBouncer: the PostgreSQL server itself."""
+    password_file: Text | None = None
+    """A file that holds the password, read anew for each connection: for each of these URLs that has no password of its own."""
+    password_from: Text | None = None
+    """Dotted path of a function without arguments that returns the password, or a pair of user and password. Likewise."""
     prepared_statements: Flag | None = None
     """Whether PostgreSQL keeps prepared statements; left out: unless ``url`` leads through a connection pooler."""
     comments: Flag = False
@@ -56,6 +60,10 @@ class RedisSettings(Section):
     username: Text | None = None
     """The master's, under Sentinel; else it stands in the URL. So with ``password``."""
     password: Text | None = None
+    password_file: Text | None = None
+    """A file that holds the password, read anew for each connection. With ``url`` and with Sentinel, for the master."""
+    password_from: Text | None = None
+    """Dotted path of a function without arguments that returns the password, or a pair of user and password. Likewise."""
     sentinel_username: Text | None = None
     sentinel_password: Text | None = None
     """The Sentinels' own."""

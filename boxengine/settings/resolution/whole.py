@@ -103,6 +103,7 @@ class _Whole:
 
     def run(self) -> Resolved:
         self.named.import_app(self._settings.app)
+        self._check_passwords("database", "redis")
         logs = self._boxes.logs()
         return Resolved(
             self._settings,
@@ -114,9 +115,18 @@ class _Whole:
             logs,
         )
 
+    def _check_passwords(self, *sections: str) -> None:
+        """Those who connect load the functions themselves."""
+        for section in sections:
+            name = getattr(self._settings, section).password_from
+            if name is not None:
+                self.named.load_callable((section, "password_from"), name, "()")
+
     def run_for_creating(self) -> Resolved:
         """Without what only a worker calls."""
         self.named.import_app(self._settings.app)
+        if self._settings.wakes_by_redis:
+            self._check_passwords("redis")
         logs = self._boxes.logs()
         creating = {kind: self._middleware(kind) for kind in ("create_item", "create_batch")}
         return Resolved(

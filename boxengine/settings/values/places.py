@@ -13,10 +13,11 @@ from boxengine.settings.values.texts import CUT, comma_separated, demand_text
 
 _DATABASE_URL = re.compile(r"[a-z][a-z0-9_]*(\+[a-z0-9_]+)?://.*", re.DOTALL)
 _PARTS = re.compile(
-    r"[^:]+://([^:/]*(:[^@]*)?@)?(\[[^/?]+\]|(?P<host>[^/:?]*))(:(?P<port>[^/?]*))?(/(?P<database>[^?]*))?(\?.*)?",
+    r"[^:]+://([^:/]*(?P<password>:[^@]*)?@)?(\[[^/?]+\]|(?P<host>[^/:?]*))(:(?P<port>[^/?]*))?(/(?P<database>[^?]*))?(?P<options>\?.*)?",
     re.DOTALL,
 )
 """Of a database URL, as SQLAlchemy tells them apart: a password may have a slash, a ? or a bracket."""
+_OPTION = re.compile("[?&](password|passwd|passfile)=")
 _LAST_PORT = 65535
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9a-fA-F:.]+\]")
@@ -27,6 +28,12 @@ def database_of(url: str) -> str:
     """The name of the database in a database URL; empty if it has none."""
     parts = _PARTS.fullmatch(url)
     return (parts["database"] or "").strip("/") if parts else ""
+
+
+def has_password(url: str) -> bool:
+    """Whether a database URL holds a password, or an option that says where the driver finds one."""
+    parts = _PARTS.fullmatch(url)
+    return parts is not None and ((parts["password"] or ":") != ":" or bool(_OPTION.search(parts["options"] or "")))
 
 
 def _database_url(value: object) -> str:
