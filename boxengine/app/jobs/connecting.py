@@ -9,6 +9,7 @@ from functools import partial
 from boxengine.adapters.sql.connecting.engine import connect as connect_database
 from boxengine.adapters.sql.connecting.packets import refuse_long_statements
 from boxengine.adapters.sql.jobs.store import SqlJobs
+from boxengine.app.servers.passwords import database_password
 from boxengine.engine.jobs.pipeline import JobPipeline
 from boxengine.engine.jobs.timing import JobTiming
 from boxengine.settings import Settings
@@ -31,9 +32,11 @@ def connect_jobs(settings: Settings, pipelines: Mapping[str, JobPipeline], *, th
     Raises:
         BadUsage: ``database.url`` is missing or makes no sense.
     """
+    url = demand_url(settings)
     connect_to = partial(
         connect_database,
-        demand_url(settings),
+        url,
+        password=database_password(settings, url),
         idle_timeout=SILENT_AT_MOST,
         prepared=settings.database.prepared_statements,
         writes=threads,

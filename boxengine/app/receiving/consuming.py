@@ -29,6 +29,7 @@ from boxengine.adapters.telemetry.liveness_log import log_liveness, log_silence
 from boxengine.adapters.telemetry.logs import report
 from boxengine.app.boxes import Boxes
 from boxengine.app.receiving.sources import Source, sources
+from boxengine.app.servers.passwords import database_password
 from boxengine.domain.box import Box
 from boxengine.engine.consuming.dead_letters import FailedRows, OtherBox
 from boxengine.engine.consuming.loop import ConsumeLimits, Consumer
@@ -267,4 +268,5 @@ class Consuming:
 
 def _connect(resolved: Resolved, *, connections: int) -> SqlStore:
     url = demand_url(resolved.settings)
-    return SqlStore(connect_database(url, connections=connections + 1, writes=True), writes=True)
+    password = database_password(resolved.settings, url)
+    return SqlStore(connect_database(url, connections=connections + 1, writes=True, password=password), writes=True)

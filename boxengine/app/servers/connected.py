@@ -28,6 +28,7 @@ from boxengine.adapters.sql.looking.log_rows import LogRows
 from boxengine.adapters.sql.waking.listen import PostgresWakeups
 from boxengine.adapters.system import SystemClock
 from boxengine.app.servers.database import connect_store
+from boxengine.app.servers.passwords import database_password
 from boxengine.app.servers.redis import redis_client
 from boxengine.domain.box import Box
 from boxengine.engine.observation import NullObserver
@@ -52,6 +53,7 @@ from boxengine.ports.people.inspection import Inspector
 from boxengine.ports.people.log import LogItems
 from boxengine.ports.people.trail import Trail
 from boxengine.settings import Settings
+from boxengine.settings.drivers import demand_url
 
 
 class Strangers:
@@ -144,7 +146,9 @@ def connect(settings: Settings, *, patience: Patience | None = None, writes: boo
     wakeup = settings.wakeup_in_force
     match wakeup:
         case "notify":
-            wakeups = PostgresWakeups(store.engine, listen_url=settings.database.listen_url)
+            direct = settings.database.listen_url
+            password = database_password(settings, direct or demand_url(settings))
+            wakeups = PostgresWakeups(store.engine, listen_url=direct, password=password)
         case "redis":
             wakeups = RedisWakeups(client, clock=clock, channel=prefix + WAKEUPS)
         case "none":

@@ -9,6 +9,7 @@ from boxengine.adapters.sql.connecting.engine import ROW_LOCK_WAIT
 from boxengine.adapters.sql.connecting.engine import connect as connect_database
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.dialects.comments import Traceparent
+from boxengine.app.servers.passwords import database_password
 from boxengine.settings import Settings
 from boxengine.settings.drivers import demand_url
 
@@ -61,10 +62,13 @@ def connect_store(
         statement_limit=statement_limit,
         patient=patient,
     )
+    password = database_password(settings, url)
     return SqlStore(
-        connect_to(url, writes=writes, lock_limit=lock_limit),
-        looks=connect_to(url, writes=writes, lock_limit=LOCK_LIMIT),
-        replica=connect_to(replica, anywhere=True, lock_limit=LOCK_LIMIT) if replica else None,
+        connect_to(url, writes=writes, lock_limit=lock_limit, password=password),
+        looks=connect_to(url, writes=writes, lock_limit=LOCK_LIMIT, password=password),
+        replica=connect_to(replica, anywhere=True, lock_limit=LOCK_LIMIT, password=database_password(settings, replica))
+        if replica
+        else None,
         idle_timeout=idle_timeout,
         writes=writes,
         max_batch_bytes=settings.processor.max_batch_bytes,

@@ -13,6 +13,7 @@ from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.making import upgrade
 from boxengine.app.servers.database import PATIENCE
+from boxengine.app.servers.passwords import database_password
 from boxengine.domain.box import Box
 from boxengine.errors import BoxError
 from boxengine.integrations.django import configuration
@@ -38,12 +39,14 @@ def after_migrate(*, using: str, verbosity: int = 1, stdout: TextIO | None = Non
             stdout.write(f"  boxengine: {text}\n")
 
     try:
-        boxes = [pipeline.box for pipeline in configuration.boxes(using).resolved.pipelines.values()]
+        resolved = configuration.boxes(using).resolved
+        boxes = [pipeline.box for pipeline in resolved.pipelines.values()]
         url = database_url(using)
     except ImproperlyConfigured as error:
         tell(f"cannot add indexes: {error}. Then add them with: manage.py boxengine db upgrade")
         return
-    engine = connect(url, connections=1, lock_limit=PATIENCE, patient=True)
+    password = database_password(resolved.settings, url)
+    engine = connect(url, connections=1, lock_limit=PATIENCE, patient=True, password=password)
     try:
         with translated(engine), engine.connect() as connection:
             looked_at = inspect(connection)

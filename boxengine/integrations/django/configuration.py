@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 DATABASE = "BOXENGINE_DJANGO_DATABASE_URL"
 """The environment variable that passes the database's URL to the worker: a password does not belong in a file."""
-_SERVERS = ("url", "replica_url", "listen_url")
-"""The keys of ``BOXENGINE["database"]`` that say where the database of ``BOXENGINE_DATABASE`` is."""
+_SERVERS = ("url", "replica_url", "listen_url", "password_file", "password_from")
+"""The keys of ``BOXENGINE["database"]`` that say where the database of ``BOXENGINE_DATABASE`` is, and how to log in there."""
 SET_UP = "boxengine.integrations.django.setup"
 AROUND = "boxengine.integrations.django.middleware.FreshConnections"
 _QUOTED = re.compile(r""""?([^"]+)"\."([^"]+)"?""")

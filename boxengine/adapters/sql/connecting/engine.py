@@ -19,6 +19,7 @@ from sqlalchemy.pool import PoolResetState
 
 from boxengine.adapters.sql.connecting import own_settings
 from boxengine.adapters.sql.connecting.ended import drop_ended
+from boxengine.adapters.sql.connecting.login import Ask, log_in
 from boxengine.adapters.sql.connecting.pool import DisposablePool
 from boxengine.adapters.sql.connecting.pooler import is_pooled
 from boxengine.adapters.sql.connecting.writes import connect_arguments, follow
@@ -45,6 +46,7 @@ def connect(
     writes: bool = False,
     anywhere: bool = False,
     patient: bool = False,
+    password: Ask | None = None,
 ) -> Engine:
     """An engine for the worker; no connection is made yet. Options of the URL win over those that boxengine sets.
 
@@ -63,6 +65,7 @@ def connect(
             connections to a server that became read-only are dropped.
         patient: whether an answer may take any time, such as that to the statement that makes an index. Otherwise, on MySQL, a
             server that is silent for longer than any of the worker's statements takes counts as gone.
+        password: what is asked for the password in force before each connection; None: the URL holds it.
 
     Raises:
         BoxError: the URL makes no sense, or its driver is not installed.
@@ -94,6 +97,8 @@ def connect(
     if _INIT in address.query:
         ours = _settings(silence, patient=patient)
         event.listen(engine, "connect", partial(_complete_session, theirs=str(address.query[_INIT]), ours=ours))
+    if password is not None:
+        log_in(engine, password)  # before all else that connects
     drop_ended(engine)
     if not anywhere:
         follow(engine, writes=writes)

@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError, StatementError
 
 from boxengine.adapters.sql.connecting.limiting import took_too_long
+from boxengine.adapters.sql.connecting.login import account_gone, denied
 from boxengine.adapters.sql.connecting.writes import READ_ONLY, refuses_writes
 from boxengine.errors import (
     InvalidItem,
@@ -34,8 +35,6 @@ LOCK_NOT_AVAILABLE = "55P03"
 CONFLICT_STATES = frozenset({"40001", "40P01", LOCK_NOT_AVAILABLE})
 """The same for PostgreSQL."""
 _NO_SUCH_TABLE, _NO_SUCH_TABLE_STATE = 1146, "42P01"
-_DENIED, _DENIED_STATE = frozenset({1142, 1143}), "42501"
-"""A privilege on a table or a column is missing; for MySQL and MariaDB, and for PostgreSQL."""
 _GONE = (
     "the server was restarted, it ended a connection that was silent for too long (wait_timeout), or it refused a packet over "
     "its max_allowed_packet: see the server's log, and raise the limit that it names"
@@ -96,9 +95,9 @@ def translated(engine: Engine) -> Iterator[None]:
     try:
         yield
     except driver_error as error:
-        if connection_lost(engine, error):
-            engine.dispose()
         cause = _behind(error, driver_error)
+        if connection_lost(engine, error) or account_gone(engine, cause):
+            engine.dispose()
         raise _unavailable(cause) from cause
     except SQLAlchemyError as error:
         cause = getattr(error, "orig", None) or error
@@ -119,7 +118,7 @@ def _unavailable(error: BaseException) -> StoreUnavailable:
         return StoreConflict(sentence(error))
     if number == _NO_SUCH_TABLE or state == _NO_SUCH_TABLE_STATE:
         return TableMissing(sentence(error))
-    if number in _DENIED or state == _DENIED_STATE:
+    if denied(error):
         return NotPermitted(sentence(error))
     if took_too_long(error):
         return StoreTooSlow(sentence(error))

@@ -18,6 +18,7 @@ from sqlalchemy import Engine, event
 from boxengine.adapters.sql.connecting import own_settings
 from boxengine.adapters.sql.connecting.engine import CONNECT_TIMEOUT, address_of
 from boxengine.adapters.sql.connecting.errors import sentence
+from boxengine.adapters.sql.connecting.login import Ask, login_options
 from boxengine.adapters.sql.connecting.pooler import is_pooled
 from boxengine.adapters.sql.connecting.writes import connect_arguments
 from boxengine.errors import StoreUnavailable
@@ -37,12 +38,13 @@ _POOLED = (
 class PostgresWakeups:
     """``Wakeups`` of one database. ``wait`` and ``close`` belong to one thread, ``interrupt`` to any."""
 
-    def __init__(self, engine: Engine, *, listen_url: str | None = None) -> None:
+    def __init__(self, engine: Engine, *, listen_url: str | None = None, password: Ask | None = None) -> None:
         """Connects at the first ``wait``.
 
         Args:
             engine: of the database.
             listen_url: another address of the same database, known to lead to a single server process.
+            password: as in ``connect``.
         """
         self._may_be_pooled = listen_url is None
         address = engine.url if listen_url is None else address_of(listen_url)
@@ -58,6 +60,7 @@ class PostgresWakeups:
             "keepalives_count": 3,
             **options,
         }
+        self._password = password
         self._connection: psycopg.Connection[Any] | None = None
         self._either: selectors.BaseSelector | None = None
         """Waits for that connection and for the bell."""
@@ -120,7 +123,8 @@ class PostgresWakeups:
     def _connect(self) -> None:
         self._in_doubt = False
         # Stored at once, so that ``_disconnect`` closes it whatever fails from here on.
-        self._connection = psycopg.connect(*self._connect_args, **self._options, autocommit=True)
+        login = {} if self._password is None else login_options("psycopg", self._password)
+        self._connection = psycopg.connect(*self._connect_args, **self._options | login, autocommit=True)
         if self._may_be_pooled and is_pooled(self._connection):
             self._disconnect()
             raise StoreUnavailable(_POOLED)
