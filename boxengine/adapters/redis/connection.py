@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import MappingProxyType
@@ -12,6 +12,7 @@ from typing import Any
 import redis
 from redis.backoff import NoBackoff
 from redis.connection import SSLConnection, parse_url
+from redis.credentials import CredentialProvider
 from redis.exceptions import (
     AskError,
     ClusterCrossSlotError,
@@ -25,13 +26,15 @@ from redis.exceptions import (
 from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
-from boxengine.errors import BoxError, ConfigurationError, Problem, QueueUnavailable
+from boxengine.errors import BoxError, ConfigurationError, Problem, QueueUnavailable, Unavailable
 
 _NO_SCRIPTS = (
     "; boxengine needs scripts (EVAL, EVALSHA, SCRIPT LOAD): allow them to its user (+@scripting), and on the server"
 )
 NO_LIMIT = 2**31
 """Connections. Each thread has one at a time. Newer versions of redis-py allow a hundred, and fail the next thread's call."""
+Ask = Callable[[], tuple[str | None, str]]
+"""User and password in force; without a user, that of the URL. Raises ``Unavailable`` if there is no password at the moment."""
 Arguments = list[str | int | float | bytes]
 """A script's arguments, after its keys."""
 
@@ -48,6 +51,7 @@ def connect(
     master_name: str | None = None,
     sentinel_username: str | None = None,
     sentinel_password: str | None = None,
+    password: Ask | None = None,
     cluster: bool = False,
     connect_timeout: timedelta = timedelta(seconds=2),
     answer_timeout: timedelta = timedelta(seconds=5),
@@ -62,6 +66,7 @@ def connect(
             whether to use TLS; its host and port are not used.
         sentinels: addresses of Sentinels, with ``master_name`` the name they know the server by.
         sentinel_username, sentinel_password: the Sentinels' own credentials.
+        password: what is asked for the password in force before each connection, not to Sentinels; None: the URL holds it.
         cluster: refused with an explanation.
         connect_timeout: how long opening a connection may take.
         answer_timeout: how long any answer may take. A blocking take waits less than that, see ``RedisJobQueue``.
@@ -91,6 +96,8 @@ def connect(
     }
     if "path" not in options:
         options |= {"socket_connect_timeout": connect_timeout.total_seconds(), "socket_keepalive": True}
+    if password is not None:
+        options["credential_provider"] = _Login(password, user=options.pop("username", None))
     if max_connections is not None:
         options["max_connections"] = max_connections
     else:
@@ -103,6 +110,24 @@ def connect(
     if refused := refused_options(client.connection_pool):
         raise _wrong_url(f"has an option that redis-py refuses: {refused}")
     return client
+
+
+class _NoPassword(ConnectionError):
+    """redis-py closes the connection only for an error of its own kind; otherwise it would use it without a login."""
+
+
+class _Login(CredentialProvider):
+    def __init__(self, ask: Ask, *, user: str | None) -> None:
+        self._ask = ask
+        self._user = user
+
+    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+        try:
+            user, password = self._ask()
+        except Unavailable as error:
+            raise _NoPassword(str(error)) from error
+        user = user or self._user
+        return (password,) if user is None else (user, password)
 
 
 def refused_options(pool: redis.ConnectionPool) -> str | None:
@@ -148,6 +173,8 @@ def translated(what: str, client: redis.Redis) -> Iterator[None]:
         yield
     except (MovedError, AskError, ClusterCrossSlotError) as error:
         raise QueueUnavailable(f"Redis: cannot {what}: {_NO_CLUSTER}") from error
+    except _NoPassword as error:
+        raise QueueUnavailable(f"Redis: {error}") from error
     except (ConnectionError, TimeoutError, OSError) as error:
         if unreadable := _unreadable_file(client):
             raise QueueUnavailable(f"Redis: {unreadable}") from error

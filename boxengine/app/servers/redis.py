@@ -7,6 +7,7 @@ from urllib.parse import quote
 import redis
 
 from boxengine.adapters.redis.connection import connect as connect_redis
+from boxengine.app.servers.passwords import redis_password
 from boxengine.settings import Settings
 
 
@@ -16,12 +17,12 @@ def redis_client(settings: Settings) -> redis.Redis:
     Raises:
         BoxError: the settings make no sense together.
     """
-    chosen = settings.redis
+    chosen, changing = settings.redis, redis_password(settings)
     url = chosen.url
     if chosen.sentinels:
         scheme = "rediss" if chosen.ssl else "redis"
-        user, password = chosen.username or "", chosen.password
-        credentials = f"{quote(user, safe='')}:{quote(password, safe='')}@" if password else ""
+        user, password = chosen.username or "", chosen.password or ""
+        credentials = f"{quote(user, safe='')}:{quote(password, safe='')}@" if password or changing else ""
         url = f"{scheme}://{credentials}sentinel/{chosen.db}"
     return connect_redis(
         url,
@@ -31,6 +32,7 @@ def redis_client(settings: Settings) -> redis.Redis:
         master_name=chosen.master_name,
         sentinel_username=chosen.sentinel_username,
         sentinel_password=chosen.sentinel_password,
+        password=changing,
         cluster=chosen.cluster,
         tls={
             name: value
