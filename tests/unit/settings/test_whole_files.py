@@ -128,7 +128,9 @@ def test_the_example_names_every_key(section: type) -> None:
 
 def test_the_examples_commented_keys_are_valid_too(folder: Folder) -> None:
     text = EXAMPLE.read_text(encoding="utf-8")
-    sentinel = r"^  # (?=sentinel|master_name|db|username|password:|ssl)(.*)$"  # password_file and password_from would contradict it
+    sentinel = (
+        r"^  # (?=sentinel|master_name|db|username|password:|ssl)(.*)$"  # password_file would contradict password
+    )
     commented = "\n".join(re.findall(sentinel, text, re.MULTILINE)).replace("ssl: false", "ssl: true")
     folder.environ.update(REDIS_PASSWORD="x", SENTINEL_PASSWORD="y")
     settings = folder.settings("redis:\n" + "\n".join(f"  {line}" for line in commented.splitlines()))
