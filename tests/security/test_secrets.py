@@ -295,6 +295,24 @@ def test_a_wrong_password_is_called_that_and_not_shown(
     assert secrets_in(said) == []
 
 
+def test_a_wrong_password_from_a_file_is_not_shown_either(
+    tmp_path: Path, guarded_postgres: str, guarded_redis: str
+) -> None:
+    config = configuration(database=guarded_postgres, redis_url=guarded_redis.replace(f":{SECRETS['redis']}@", ""))
+    for section in ("database", "redis"):
+        (tmp_path / section).write_text(SECRETS[section])
+        config[section]["password_file"] = section
+    config["database"]["url"] = guarded_postgres
+    folder = Folder(tmp_path, config)
+    said = eventually_refused(folder)
+    assert "password authentication failed" in said
+    said += folder.run("--debug", "pause", "hook_item", expect=1)
+    assert "invalid username-password pair" in said
+    shown = folder.run("config", "show", expect=0)
+    assert shown.count("password_file") == 2
+    assert secrets_in(said + shown) == []
+
+
 def eventually_refused(folder: Folder) -> str:
     """What a command says once the server has read its rules anew."""
 

@@ -16,8 +16,8 @@ from tests.unit.settings.folder import Folder
 
 WORKERS = """
 app: [json]
-database: {url: "${DB}"}
-redis: {url: "${QUEUE}"}
+database: {url: "${DB}", password_from: no_such.database}
+redis: {url: "${QUEUE}", password_from: no_such.redis}
 error_tracker: no_such.Tracker
 kafka: {bootstrap_servers: "${BROKERS}", config: {sasl.password: "${SASL}"}}
 middlewares: {poll: no_such.Poll, item_process: no_such.Item}
@@ -59,7 +59,7 @@ def test_a_worker_needs_them(folder: Folder) -> None:
     folder.write(WORKERS)
     with pytest.raises(ConfigurationError) as error:
         load_for_worker()
-    assert len(paths(error.value)) == 13
+    assert len(paths(error.value)) == 15
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,7 @@ def test_a_worker_needs_them(folder: Folder) -> None:
         ("outbox_items: {a_item: {transports: {log: {}}, max_retires: 1}}", "outbox_items.a_item.max_retires"),
         ("wakeup: redis\nredis: {url: '${QUEUE}'}", "redis.url"),
         ("database: {url: mysql://h/n}\nredis: {url: '${QUEUE}'}", "redis.url"),
+        ("wakeup: redis\nredis: {password_from: no_such.password}", "redis.password_from"),
     ],
 )
 def test_what_creating_needs_is_asked_for_at_once(folder: Folder, text: str, path: str) -> None:
