@@ -16,13 +16,11 @@ Ask = Callable[[], tuple[str | None, str]]
 _CHANGES = "boxengine_login_changes"
 _DENIED, _DENIED_STATE = frozenset({1142, 1143}), "42501"
 """A privilege on a table or a column is missing; for MySQL and MariaDB, and for PostgreSQL."""
-_OPTIONS = {"mysqldb": ("user", "passwd")}
-"""By driver, what it calls the two."""
 
 
 def log_in(engine: Engine, ask: Ask) -> None:
     """Has each new connection of the engine log in with what is in force."""
-    event.listen(engine, "do_connect", partial(_complete, engine.driver, ask))
+    event.listen(engine, "do_connect", partial(_complete, ask))
     event.listen(engine, "handle_error", partial(_drop_if_account_gone, engine))
     engine.update_execution_options(**{_CHANGES: True})
 
@@ -40,8 +38,8 @@ def account_gone(engine: Engine, error: BaseException) -> bool:
     return denied(error) and bool(engine.get_execution_options().get(_CHANGES))
 
 
-def login_options(driver: str, ask: Ask) -> dict[str, str]:
-    """The driver's options for a connection that is made now.
+def login_options(ask: Ask) -> dict[str, str]:
+    """The options, which all drivers call the same, for a connection that is made now.
 
     Raises:
         StoreUnavailable: there is no password at the moment.
@@ -50,15 +48,12 @@ def login_options(driver: str, ask: Ask) -> dict[str, str]:
         user, password = ask()
     except Unavailable as error:
         raise StoreUnavailable(f"the database: {error}") from error
-    user_option, password_option = _OPTIONS.get(driver, ("user", "password"))
-    return {password_option: password} | ({} if user is None else {user_option: user})
+    return {"password": password} | ({} if user is None else {"user": user})
 
 
-def _complete(
-    driver: str, ask: Ask, _dialect: object, _record: object, _arguments: object, options: dict[str, Any]
-) -> None:
+def _complete(ask: Ask, _dialect: object, _record: object, _arguments: object, options: dict[str, Any]) -> None:
     # In one step: older versions of SQLAlchemy give all threads the same options.
-    options.update(login_options(driver, ask))
+    options.update(login_options(ask))
 
 
 def _drop_if_account_gone(engine: Engine, context: ExceptionContext) -> None:

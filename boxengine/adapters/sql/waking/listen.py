@@ -123,7 +123,7 @@ class PostgresWakeups:
     def _connect(self) -> None:
         self._in_doubt = False
         # Stored at once, so that ``_disconnect`` closes it whatever fails from here on.
-        login = {} if self._password is None else login_options("psycopg", self._password)
+        login = {} if self._password is None else login_options(self._password)
         self._connection = psycopg.connect(*self._connect_args, **self._options | login, autocommit=True)
         if self._may_be_pooled and is_pooled(self._connection):
             self._disconnect()
