@@ -327,6 +327,31 @@ def test_ids_that_are_set_back_make_the_worker_forget_its_bounds(scene: Scene) -
     assert scene.deliver(store) == [first]
 
 
+@pytest.mark.parametrize(
+    "statements",
+    [
+        [f"CREATE TABLE copy LIKE {TABLE}", f"RENAME TABLE {TABLE} TO gone, copy TO {TABLE}"],
+        [f"ALTER TABLE {TABLE} AUTO_INCREMENT = 1"],
+    ],
+    ids=["a copy under the same name", "altered"],
+)
+def test_ids_that_an_altered_table_draws_again_are_delivered_though_the_next_look_finds_later_ones(
+    scene: Scene, statements: list[str]
+) -> None:
+    last = scene.deliver_and_advance()
+    assert scene.bounds() == [last, last]
+    scene.run(f"DELETE FROM {TABLE}")
+    made = "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND create_time = NOW()"
+    eventually(lambda: scene.run(made) == [], what="a second in which the table was not made")
+    for statement in statements:
+        scene.run(statement)
+    ids = [scene.insert() for _ in range(last + 1)]
+    assert ids == list(range(1, last + 2))
+    assert scene.deliver() == [last + 1]
+    scene.store.advance(scene.box)
+    assert scene.deliver() == ids[:-1]
+
+
 def test_a_lost_connection_makes_the_worker_forget_its_bounds(scene: Scene) -> None:
     last = scene.deliver_and_advance()
     assert scene.bounds() == [last, last]

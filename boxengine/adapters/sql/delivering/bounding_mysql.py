@@ -42,7 +42,8 @@ _LAST = """
 SELECT t.auto_increment - 1, CONCAT_WS(' ', @@hostname, @@port, @@server_id),
 (SELECT s.variable_value FROM information_schema.global_status AS s WHERE s.variable_name = 'UPTIME'),
 (SELECT p.query_id FROM information_schema.processlist AS p WHERE p.id = CONNECTION_ID()),
-(SELECT v.variable_value FROM information_schema.global_variables AS v WHERE v.variable_name = 'WSREP_ON')
+(SELECT v.variable_value FROM information_schema.global_variables AS v WHERE v.variable_name = 'WSREP_ON'),
+t.create_time
 FROM information_schema.tables AS t WHERE t.table_schema = %s AND t.table_name = %s
 """
 _UNDER_WAY = """
@@ -57,9 +58,11 @@ _SLACK = 2.0
 
 
 class _Run(NamedTuple):
-    """Which server answered, and for how long it had been running."""
+    """Which server answered, and for how long it and the table had been as they were."""
 
     server: str
+    table: str
+    """When somebody last altered the table, or renamed another one to its name, in whole seconds."""
     uptime: float
     query: int
     """The number of this statement, counted since the server was started."""
@@ -69,7 +72,7 @@ class _Run(NamedTuple):
     def goes_on_in(self, later: _Run) -> bool:
         """Either number alone could catch up: the first after a quick restart, the second after a slow one."""
         lasted = later.uptime >= self.uptime + (later.at - self.at) - _SLACK
-        return later.server == self.server and later.query > self.query and lasted
+        return (later.server, later.table) == (self.server, self.table) and later.query > self.query and lasted
 
 
 class MySqlSight:
@@ -107,14 +110,16 @@ class MySqlSight:
         return cls(table, opened)
 
     def last_drawn(self) -> int:
-        """0 also for a server that was restarted, which may draw ids again that were lost, and for one of several that write."""
+        """0 also for a server that was restarted or a table that was altered or replaced, which may draw ids again that were lost,
+        and for one of several servers that write.
+        """
         with self._opened() as cursor:
             cursor.execute(_LAST, self._place)
             row = cursor.fetchone()
             replicates = any(user == _REPLICATION for _, user in _under_way(cursor))
         if row is None or row[0] is None or row[4] not in (None, "OFF") or replicates:
             return 0
-        before, self._run = self._run, _Run(str(row[1]), float(row[2]), int(row[3]), self._monotonic())
+        before, self._run = self._run, _Run(str(row[1]), str(row[5]), float(row[2]), int(row[3]), self._monotonic())
         return int(row[0]) if before is None or before.goes_on_in(self._run) else 0
 
     def writers(self) -> Collection[str]:
