@@ -457,6 +457,18 @@ def test_where_ids_do_not_ascend_or_no_index_serves_the_look_no_bound_is_used(sc
     assert scene.bounds() == [0, 0]
 
 
+@pytest.mark.parametrize("change", ["PARTITION BY HASH (id) PARTITIONS 2", "ENGINE = Aria"])
+def test_a_table_that_is_changed_while_bounds_are_used_so_that_none_would_be_safe_has_none(
+    scene: Scene, change: str
+) -> None:
+    last = scene.deliver_and_advance()
+    assert scene.bounds() == [last, last]
+    scene.run(f"ALTER TABLE {TABLE} DROP INDEX ux_{TABLE}_dedup")  # each unique key of a partitioned table needs the id
+    scene.run(f"ALTER TABLE {TABLE} {change}")
+    scene.deliver_and_advance()
+    assert scene.bounds() == [0, 0]
+
+
 def test_under_strict_order_of_buckets_there_are_no_bounds(mysql_url: str) -> None:
     with closing(Scene(mysql_url, make_box(StrictOrder.BUCKET))) as scene:
         scene.deliver_and_advance()

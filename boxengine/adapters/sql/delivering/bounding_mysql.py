@@ -31,20 +31,22 @@ from boxengine.errors import StoreUnavailable
 _NO_PRIVILEGE = 1227
 _SEES_EVERYBODY = "SELECT COUNT(*) FROM information_schema.innodb_cmp"
 """Fails without the privilege PROCESS, without which the list of threads would silently be incomplete."""
-_SUITABLE = """
+_KIND = "t.engine = 'InnoDB' AND t.create_options NOT LIKE '%%partitioned%%'"
+"""Somebody may change that under a running worker."""
+_SUITABLE = f"""
 SELECT 1 FROM information_schema.tables AS t JOIN information_schema.columns AS c
 ON c.table_schema = t.table_schema AND c.table_name = t.table_name AND c.column_name = 'id'
 WHERE t.table_schema = %s AND t.table_name = %s AND VERSION() LIKE '%%MariaDB%%'
-AND t.engine = 'InnoDB' AND t.table_type = 'BASE TABLE' AND t.create_options NOT LIKE '%%partitioned%%'
+AND {_KIND} AND t.table_type = 'BASE TABLE'
 AND c.extra LIKE '%%auto_increment%%'
 """
-_LAST = """
+_LAST = f"""
 SELECT t.auto_increment - 1, CONCAT_WS(' ', @@hostname, @@port, @@server_id),
 (SELECT s.variable_value FROM information_schema.global_status AS s WHERE s.variable_name = 'UPTIME'),
 (SELECT p.query_id FROM information_schema.processlist AS p WHERE p.id = CONNECTION_ID()),
 (SELECT v.variable_value FROM information_schema.global_variables AS v WHERE v.variable_name = 'WSREP_ON'),
 t.create_time
-FROM information_schema.tables AS t WHERE t.table_schema = %s AND t.table_name = %s
+FROM information_schema.tables AS t WHERE t.table_schema = %s AND t.table_name = %s AND {_KIND}
 """
 _UNDER_WAY = """
 SELECT p.id, p.user FROM information_schema.processlist AS p
@@ -110,8 +112,8 @@ class MySqlSight:
         return cls(table, opened)
 
     def last_drawn(self) -> int:
-        """0 also for a server that was restarted or a table that was altered or replaced, which may draw ids again that were lost,
-        and for one of several servers that write.
+        """0 also for a server that was restarted or a table that was altered or replaced, which may draw ids again that were
+        lost, for one of several servers that write, and for a table of another kind.
         """
         with self._opened() as cursor:
             cursor.execute(_LAST, self._place)
