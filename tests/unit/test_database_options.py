@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 from pymysql._auth import sha2_rsa_encrypt
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, event, inspect
 
 from boxengine.adapters.sql.connecting import engine as connecting
 from boxengine.adapters.sql.waking.listen import PostgresWakeups
@@ -100,6 +100,27 @@ def test_both_the_urls_settings_and_ours_are_in_force(mysql_url: str) -> None:
     engine.dispose()
     assert "ANSI_QUOTES" in found[1]
     assert (found[0], found[2], found[3]) == (77, connecting.ROW_LOCK_WAIT, connecting.ROW_LOCK_WAIT)
+
+
+@pytest.mark.parametrize("first", ["STRICT_ALL_TABLES", "ANSI_QUOTES"])
+def test_names_are_quoted_alike_on_all_connections_though_somebody_changes_the_servers_sql_mode(
+    mysql_url: str, first: str
+) -> None:
+    modes = iter([first, "STRICT_ALL_TABLES" if first == "ANSI_QUOTES" else "ANSI_QUOTES"])
+    engine = connecting.connect(mysql_url, connections=1)
+
+    def begin_session(connection: Any, _record: object) -> None:
+        connection.query(f"SET SESSION sql_mode = '{next(modes)}'")
+
+    event.listen(engine, "connect", begin_session, insert=True)
+    table = Table("order", MetaData(), Column("select", Integer))
+    table.create(engine)
+    engine.dispose()
+    with engine.connect() as connection:
+        assert [each["name"] for each in inspect(connection).get_columns("order")] == ["select"]
+        assert connection.execute(table.select()).all() == []
+    engine.dispose()
+    assert next(modes, None) is None
 
 
 @pytest.mark.parametrize(("theirs", "expected"), [("", 0), ("SET SESSION idle_transaction_timeout = 77", 77)])

@@ -99,6 +99,8 @@ def connect(
         event.listen(engine, "connect", partial(_complete_session, theirs=str(address.query[_INIT]), ours=ours))
     if password is not None:
         log_in(engine, password)  # before all else that connects
+    if engine.dialect.name != "postgresql":
+        event.listen(engine, "connect", partial(_quote_alike, first=[]))
     drop_ended(engine)
     if not anywhere:
         follow(engine, writes=writes)
@@ -344,7 +346,20 @@ def _complete_session(connection: Any, _record: object, *, theirs: str, ours: Ma
             _run(connection, statement)
 
 
+def _quote_alike(connection: Any, _record: object, *, first: list[str]) -> None:
+    """Lets names be quoted as on the engine's first connection, which SQLAlchemy has asked how: somebody may change the server's
+    ``sql_mode`` since. SQLAlchemy would then find no column in any table, or write names as texts.
+    """
+    with _closed_on_error(connection), closing(connection.cursor()) as cursor:
+        cursor.execute("SELECT @@SESSION.sql_mode")
+        (mode,) = cursor.fetchone()
+        first[:] = first or [mode]
+        if (_ANSI in mode) != (_ANSI in first[0]):
+            cursor.execute("SET SESSION sql_mode = %s", first)
+
+
 _INIT = "init_command"
+_ANSI = "ANSI_QUOTES"
 _NEEDS_A_PACKAGE = (
     "install it where boxengine runs; for caching_sha2_password, which accounts of MySQL 8 use, TLS will do "
     "in its place"
