@@ -71,7 +71,7 @@ _NEXT_STEPS = {
     1040: _NO_ROOM,
     1153: "raise max_allowed_packet on the server, or keep payloads below it with max_payload_bytes",
     1203: _NO_ROOM,
-    1205: "another transaction held the rows, or the table, for too long",
+    1205: "another transaction held the rows, or the table, for too long, or a backup held all tables",
     1213: "two transactions waited for each other",
     1305: TransactionLost.BY_A_HANDLER,
     2002: _NO_SERVER,
