@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.sql.connecting.engine import connect
-from boxengine.adapters.sql.connecting.errors import sentence
+from boxengine.adapters.sql.connecting.errors import sentence, translated
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.making import schema
 from boxengine.domain.box import Box, BoxType
@@ -123,3 +123,28 @@ def test_one_deadlock_is_no_outage_and_a_second_in_a_row_is() -> None:
         outages.failed("box a", StoreConflict("deadlock"))
     outages.worked("box a")
     assert told.lines == ["box a does not work: deadlock", "box a works again"]
+
+
+@pytest.mark.parametrize(
+    ("statements", "told"),
+    [
+        (
+            # As the server does in a deadlock.
+            ["ROLLBACK", "BEGIN NOT ATOMIC SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213; END"],
+            "two transactions waited for each other",
+        ),
+        (["COMMIT"], "a handler has ended the transaction"),
+    ],
+    ids=["deadlock", "handler"],
+)
+def test_what_has_ended_a_transaction_with_a_savepoint_is_told(
+    store: SqlStore, statements: list[str], told: str
+) -> None:
+    with pytest.raises(StoreUnavailable, match=told), translated(store.engine), store.engine.begin() as connection:
+        savepoint(connection, statements)
+
+
+def savepoint(connection: sa.Connection, statements: list[str]) -> None:
+    with connection.begin_nested():
+        for statement in statements:
+            connection.exec_driver_sql(statement)

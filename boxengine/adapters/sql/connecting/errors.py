@@ -35,6 +35,7 @@ LOCK_NOT_AVAILABLE = "55P03"
 CONFLICT_STATES = frozenset({"40001", "40P01", LOCK_NOT_AVAILABLE})
 """The same for PostgreSQL."""
 _NO_SUCH_TABLE, _NO_SUCH_TABLE_STATE = 1146, "42P01"
+_NO_SAVEPOINT = 1305
 _GONE = (
     "the server was restarted, it ended a connection that was silent for too long (wait_timeout), or it refused a packet over "
     "its max_allowed_packet: see the server's log, and raise the limit that it names"
@@ -73,7 +74,7 @@ _NEXT_STEPS = {
     1203: _NO_ROOM,
     1205: "another transaction held the rows, or the table, for too long, or a backup held all tables",
     1213: "two transactions waited for each other",
-    1305: TransactionLost.BY_A_HANDLER,
+    _NO_SAVEPOINT: TransactionLost.BY_A_HANDLER,
     2002: _NO_SERVER,
     2003: _NO_SERVER,
     1927: "somebody ended the connection with KILL",
@@ -100,7 +101,7 @@ def translated(engine: Engine) -> Iterator[None]:
             engine.dispose()
         raise _unavailable(cause) from cause
     except SQLAlchemyError as error:
-        cause = getattr(error, "orig", None) or error
+        cause = _before_rollback(getattr(error, "orig", None) or error)
         if refuses_writes(cause) or (isinstance(error, DBAPIError) and error.connection_invalidated):
             engine.dispose()
         raise _unavailable(cause) from error
@@ -110,6 +111,14 @@ def _behind(error: BaseException, kind: type[BaseException]) -> BaseException:
     """What has ended a pipeline of psycopg, which leaves one whose connection was lost with an error of its own."""
     context = error.__context__
     return context if "cannot exit pipeline mode" in str(error) and isinstance(context, kind) else error
+
+
+def _before_rollback(error: BaseException) -> BaseException:
+    """What has made MySQL undo a whole transaction, mostly a deadlock. Its savepoints are gone, which hides that."""
+    hidden = error.__context__
+    if next(iter(error.args), None) == _NO_SAVEPOINT and isinstance(hidden, DBAPIError):
+        return hidden.orig or error
+    return error
 
 
 def _unavailable(error: BaseException) -> StoreUnavailable:
