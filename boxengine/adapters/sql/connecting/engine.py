@@ -99,23 +99,28 @@ def connect(
         event.listen(engine, "connect", partial(_complete_session, theirs=str(address.query[_INIT]), ours=ours))
     if password is not None:
         log_in(engine, password)  # before all else that connects
-    if engine.dialect.name != "postgresql":
-        event.listen(engine, "connect", partial(_quote_alike, first=[]))
     drop_ended(engine)
     if not anywhere:
         follow(engine, writes=writes)
     event.listen(engine, "reset", partial(_reset, engine))
+    _adapt(engine, prepared=prepared)
+    if statement_limit is not None:
+        _limit_statements(engine, statement_limit)
+    if lock_limit is not None:
+        event.listen(engine, "connect", partial(_limit_locks, engine, lock_limit))
+    return engine
+
+
+def _adapt(engine: Engine, *, prepared: bool | None) -> None:
+    """What this database or its driver needs, and others do not."""
+    if engine.dialect.name != "postgresql":
+        event.listen(engine, "connect", partial(_quote_alike, first=[]))
     if engine.driver == "pymysql":
         event.listen(engine, "do_connect", _connected)
         event.listen(engine, "handle_error", _drop_if_struck)
     if engine.driver == "psycopg":
         event.listen(engine, "connect", partial(_look_for_pooler, prepared=prepared))
         event.listen(engine, "connect", _make_own_settings)
-    if statement_limit is not None:
-        _limit_statements(engine, statement_limit)
-    if lock_limit is not None:
-        event.listen(engine, "connect", partial(_limit_locks, engine, lock_limit))
-    return engine
 
 
 def _connected(dialect: Any, _record: object, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
