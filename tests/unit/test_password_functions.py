@@ -112,6 +112,29 @@ def test_a_call_that_hangs_is_left_behind_and_the_next_connection_calls_anew(
     eventually(lambda: all(thread.name != "boxengine-password" for thread in threading.enumerate()))
 
 
+def test_calls_that_hang_do_not_pile_up_and_it_heals_once_they_return(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passwords, "PATIENCE", 0.01)
+    monkeypatch.setattr(passwords, "MOST_HUNG", 2)
+    hang, calls = threading.Event(), []
+
+    def password() -> str:
+        calls.append("call")
+        hang.wait()
+        return "p"
+
+    ask = asking(password)
+    for told in (*2 * ["has not returned within"], *2 * ["does not return: 2 calls hang"]):
+        with pytest.raises(Unavailable, match=told):
+            ask()
+    assert len(calls) == 2
+    monkeypatch.setattr(passwords, "PATIENCE", 60)
+    hang.set()
+    eventually(lambda: all(thread.name != "boxengine-password" for thread in threading.enumerate()))
+    assert ask() == (None, "p")
+
+
 def test_a_function_that_is_not_there_is_a_mistake_in_the_configuration() -> None:
     settings = Settings.model_validate({"redis": {"password_from": "os.no_such"}})
     with pytest.raises(ConfigurationError, match=r"^redis\.password_from: cannot import 'os\.no_such'"):

@@ -20,6 +20,8 @@ Ask = Callable[[], Credentials]
 """Raises ``Unavailable`` if there is no password at the moment."""
 PATIENCE = 10.0
 """Seconds that a connection waits for a user's function. A call that hangs is left behind, and the next connection calls anew."""
+MOST_HUNG = 20
+"""So many calls may hang beside each other, each in a thread of its own. Beyond that no further one is made until one returns."""
 _EXPECTED = "expected the password, or a pair of user and password"
 
 
@@ -80,6 +82,8 @@ class _Function:
         self._call = call
         self._lock = threading.Lock()
         self._under_way: Future[Credentials] | None = None
+        self._threads = 0
+        """How many calls have not returned, those that were left behind among them."""
 
     def __call__(self) -> Credentials:
         with self._lock:
@@ -96,11 +100,14 @@ class _Function:
         return answer.result()
 
     def _begun(self) -> Future[Credentials]:
+        if self._threads == MOST_HUNG:
+            raise Unavailable(f"{self._name} does not return: {MOST_HUNG} calls hang; give what it calls a time limit")
         answer: Future[Credentials] = Future()
         try:
             threading.Thread(target=self._answer, args=[answer], name="boxengine-password", daemon=True).start()
         except RuntimeError as error:  # the system gives no more threads, or the interpreter exits
             raise Unavailable(f"{self._name} was not called: {error}") from error
+        self._threads += 1
         self._under_way = answer
         return answer
 
@@ -108,10 +115,10 @@ class _Function:
         try:
             credentials = self._called()
         except Unavailable as error:
-            self._leave(answer)
+            self._leave(answer, ended=True)
             answer.set_exception(error)
         else:
-            self._leave(answer)
+            self._leave(answer, ended=True)
             answer.set_result(credentials)
 
     def _called(self) -> Credentials:
@@ -128,8 +135,9 @@ class _Function:
                 kind = "an empty text" if isinstance(found, str) else type(found).__name__
                 raise Unavailable(f"{self._name} returned {kind}; {_EXPECTED}")
 
-    def _leave(self, answer: Future[Credentials]) -> None:
+    def _leave(self, answer: Future[Credentials], *, ended: bool = False) -> None:
         """Whoever asks from now on gets an answer of their own."""
         with self._lock:
+            self._threads -= ended
             if self._under_way is answer:
                 self._under_way = None
