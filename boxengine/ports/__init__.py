@@ -6,6 +6,7 @@
 | ``creating`` | new rows, written through the caller's transaction |
 | ``store`` | rows as the loops need them: due rows, claims, finished rows |
 | ``coordination`` | queue, leases, pauses, wakeups, workers, remembered failures: all of it may be lost at any time |
+| ``credentials`` | logins to servers, which may change |
 | ``delivering`` | transports |
 | ``receiving`` | message sources, inboxes, dead letters |
 | ``observing`` | observers, tracers, error trackers |

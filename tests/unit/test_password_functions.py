@@ -12,8 +12,9 @@ from uuid import uuid4
 import pytest
 
 from boxengine.app.servers import passwords
-from boxengine.app.servers.passwords import Ask, redis_password
+from boxengine.app.servers.passwords import redis_password
 from boxengine.errors import ConfigurationError, Unavailable
+from boxengine.ports.credentials import Ask
 from boxengine.settings import Settings
 from tests.eventually import PATIENCE, eventually
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import MappingProxyType
@@ -27,14 +27,13 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
 from boxengine.errors import BoxError, ConfigurationError, Problem, QueueUnavailable, Unavailable
+from boxengine.ports.credentials import Ask
 
 _NO_SCRIPTS = (
     "; boxengine needs scripts (EVAL, EVALSHA, SCRIPT LOAD): allow them to its user (+@scripting), and on the server"
 )
 NO_LIMIT = 2**31
 """Connections. Each thread has one at a time. Newer versions of redis-py allow a hundred, and fail the next thread's call."""
-Ask = Callable[[], tuple[str | None, str]]
-"""User and password in force; without a user, that of the URL. Raises ``Unavailable`` if there is no password at the moment."""
 Arguments = list[str | int | float | bytes]
 """A script's arguments, after its keys."""
 

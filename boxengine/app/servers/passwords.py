@@ -9,15 +9,12 @@ from functools import cache
 from typing import Any
 
 from boxengine.errors import ConfigurationError, Problem, Unavailable, described
+from boxengine.ports.credentials import Ask, Credentials
 from boxengine.settings import passwords
 from boxengine.settings.dotted_paths import CannotImport, load_object
 from boxengine.settings.schema import DatabaseSettings, RedisSettings, Settings
 from boxengine.settings.values.places import has_password
 
-Credentials = tuple[str | None, str]
-"""User and password; without a user, that of the address."""
-Ask = Callable[[], Credentials]
-"""Raises ``Unavailable`` if there is no password at the moment."""
 PATIENCE = 10.0
 """Seconds that a connection waits for a user's function. A call that hangs is left behind, and the next connection calls anew."""
 MOST_HUNG = 20

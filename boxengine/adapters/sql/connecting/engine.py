@@ -19,11 +19,12 @@ from sqlalchemy.pool import PoolResetState
 
 from boxengine.adapters.sql.connecting import own_settings
 from boxengine.adapters.sql.connecting.ended import drop_ended
-from boxengine.adapters.sql.connecting.login import Ask, log_in
+from boxengine.adapters.sql.connecting.login import log_in
 from boxengine.adapters.sql.connecting.pool import DisposablePool
 from boxengine.adapters.sql.connecting.pooler import is_pooled
 from boxengine.adapters.sql.connecting.writes import connect_arguments, follow
 from boxengine.errors import BoxError, JobLost, JobTimeout
+from boxengine.ports.credentials import Ask
 
 CONNECT_TIMEOUT = 5
 """Seconds."""

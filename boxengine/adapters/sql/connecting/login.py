@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,9 +9,8 @@ from sqlalchemy import Engine, event
 from sqlalchemy.engine import ExceptionContext
 
 from boxengine.errors import StoreUnavailable, Unavailable
+from boxengine.ports.credentials import Ask
 
-Ask = Callable[[], tuple[str | None, str]]
-"""User and password in force; without a user, that of the URL. Raises ``Unavailable`` if there is no password at the moment."""
 _CHANGES = "boxengine_login_changes"
 _DENIED, _DENIED_STATE = frozenset({1142, 1143}), "42501"
 """A privilege on a table or a column is missing; for MySQL and MariaDB, and for PostgreSQL."""

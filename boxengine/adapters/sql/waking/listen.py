@@ -18,11 +18,12 @@ from sqlalchemy import Engine, event
 from boxengine.adapters.sql.connecting import own_settings
 from boxengine.adapters.sql.connecting.engine import CONNECT_TIMEOUT, address_of
 from boxengine.adapters.sql.connecting.errors import sentence
-from boxengine.adapters.sql.connecting.login import Ask, login_options
+from boxengine.adapters.sql.connecting.login import login_options
 from boxengine.adapters.sql.connecting.pooler import is_pooled
 from boxengine.adapters.sql.connecting.writes import connect_arguments
 from boxengine.errors import StoreUnavailable
 from boxengine.ports import Signal
+from boxengine.ports.credentials import Ask
 
 CHANNEL = "boxengine"
 SILENCE = timedelta(minutes=2)
