@@ -28,6 +28,7 @@ from boxengine.errors import Abandoned, BoxError, Unavailable
 from tests.eventually import eventually
 from tests.unit.transports.items import make_item
 from tests.unit.transports.receiver import Receiver, Reply, Request, accept, receiver
+from tests.unit.transports.tls_receiver import raw_receiver
 
 Make = Callable[..., HttpTransport]
 
@@ -473,29 +474,6 @@ def test_followers_of_an_item_whose_receiver_is_away_cost_no_attempt_either(make
     results = make().call_batch([make_item(number, event_key="one") for number in (1, 2, 3)])
     assert [type(result) for result in results] == [Unavailable] * 3
     assert len(hook.requests) == 1
-
-
-@contextmanager
-def raw_receiver(serve: Callable[[socket.socket], None]) -> Iterator[int]:
-    """Hands over one connection after the other, and then closes it."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def accept_all() -> None:
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                with connection:
-                    serve(connection)
-
-        thread = Thread(target=accept_all)
-        thread.start()
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join(30)
 
 
 def test_a_kept_connection_that_the_receiver_closes_meanwhile_costs_nothing(make: Make) -> None:

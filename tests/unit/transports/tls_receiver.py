@@ -1,11 +1,11 @@
-"""A receiver over TLS, on loopback, of which a test writes what it does with each connection."""
+"""Receivers on loopback, plain or over TLS, of which a test writes what they do with each connection."""
 
 from __future__ import annotations
 
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Thread
 
 from boxengine.errors import Unavailable
@@ -17,8 +17,8 @@ LARGE = b"x" * 8_000_000
 
 
 @contextmanager
-def server(serve: Serve, *, host: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
-    """Listens, and hands over one connection after the other."""
+def raw_receiver(serve: Serve, *, host: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
+    """Listens, hands over one connection after the other, and then closes it."""
     with socket.create_server((host, port)) as listener:
 
         def accept() -> None:
@@ -27,8 +27,7 @@ def server(serve: Serve, *, host: str = "127.0.0.1", port: int = 0) -> Iterator[
                     client, _ = listener.accept()
                 except OSError:
                     return
-                client.settimeout(10)
-                with client, suppress(OSError):
+                with client:
                     serve(client)
 
         thread = Thread(target=accept)
@@ -39,6 +38,17 @@ def server(serve: Serve, *, host: str = "127.0.0.1", port: int = 0) -> Iterator[
             listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
             thread.join(30)
             assert not thread.is_alive()
+
+
+def server(serve: Serve, *, host: str = "127.0.0.1", port: int = 0) -> AbstractContextManager[int]:
+    """The same for clients that may break off."""
+
+    def tolerant(client: socket.socket) -> None:
+        client.settimeout(10)
+        with suppress(OSError):
+            serve(client)
+
+    return raw_receiver(tolerant, host=host, port=port)
 
 
 def over_tls(certificate: Certificate, serve: Serve) -> Serve:
