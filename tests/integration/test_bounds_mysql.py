@@ -32,6 +32,11 @@ GATE = "SELECT GET_LOCK(CONCAT(DATABASE(), '.gate'), 60)"
 
 
 class Scene(BoundsScene):
+    def __init__(self, url: str, box: Box) -> None:
+        super().__init__(url, box)
+        self._playing: set[int] = set()
+        """Threads whose statements run beside the test."""
+
     def connection(self, *, autocommit: bool = False, user: str | None = None) -> pymysql.Connection[Any]:
         connection = pymysql.connect(
             host=self.address.host or "",
@@ -71,6 +76,7 @@ class Scene(BoundsScene):
 
         ((thread,),) = self.run("SELECT CONNECTION_ID()", on=on)
         player = threading.Thread(target=play)
+        self._playing.add(thread)
         player.start()
         waiting = "SELECT 1 FROM information_schema.processlist WHERE id = %s AND state = 'User lock'"
         try:
@@ -80,6 +86,19 @@ class Scene(BoundsScene):
             self.run("DO RELEASE_ALL_LOCKS()")
             player.join(timeout=60)
             assert not player.is_alive()
+            self._playing.discard(thread)
+
+    def advance(self, store: SqlStore | None = None) -> set[int]:
+        self.wait_until_at_rest()
+        return super().advance(store)
+
+    def wait_until_at_rest(self) -> None:
+        """A client has its answer some milliseconds before the server shows its thread at rest."""
+        busy = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND command <> 'Sleep'"
+        alone = {self.direct.thread_id()}
+        eventually(
+            lambda: {thread for (thread,) in self.run(busy)} - self._playing == alone, what="the others are at rest"
+        )
 
     def sight(self) -> MySqlSight:
         found = MySqlSight.of(self.store.table(self.box), self.store._bounds._opened)
@@ -232,6 +251,7 @@ def test_a_writer_that_begins_later_is_not_waited_for(scene: Scene, far: bool) -
         scene.run(f"ALTER TABLE {TABLE} AUTO_INCREMENT = {3 * NEAR}")
     scene.insert()
     scene.deliver()
+    scene.wait_until_at_rest()
     scene.store.advance(scene.box)  # times the walk
     scene.store.advance(scene.box)  # proposes
     ((last,),) = scene.run(f"SELECT MAX(id) FROM {TABLE}")
