@@ -97,7 +97,7 @@ def _serve(boxes: Boxes, host: str, port: int, *, read_only: bool, root_path: st
         )
     )
     _run(server, listener)
-    app.state.site.jobs.cancel_all()
+    app.state.site.errands.cancel_all()
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -9,6 +9,6 @@
 - **Output:** ``showing`` and ``job_showing`` (JSON for API and pages), ``hiding`` (what is never shown).
 - **Up to date:** ``live`` (one look that all tabs share), ``events`` (sends it to them), ``figures`` (of one box; they change
   slowly).
-- **Actions:** ``acting`` (on items, which ``windows`` finds), ``job_acting`` (on long jobs). ``jobs`` runs both in the
-  background: a job is such a run there, and no long job.
+- **Actions:** ``acting`` (on items, which ``windows`` finds), ``job_acting`` (on long jobs). ``errands`` runs both in the
+  background.
 """

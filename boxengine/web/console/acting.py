@@ -16,7 +16,7 @@ from boxengine.engine import replaying
 from boxengine.engine.item_actions import SUITABLE, Action, narrowed
 from boxengine.ports import Count, ItemFilter, Replay
 from boxengine.web.console import replaying as replays
-from boxengine.web.console.jobs import COUNT, Job
+from boxengine.web.console.errands import COUNT, Errand
 from boxengine.web.console.parsing import BadInput
 from boxengine.web.console.site import Site
 
@@ -67,25 +67,25 @@ def begin(
     copying: Replay = replays.AS_IT_WAS,
     most: int | None = None,
     once: str | None = None,
-) -> Job:
+) -> Errand:
     """Starts the action, and waits a moment for its end.
 
     Args:
         copying: how items are replayed.
         most: to how many items, in id order; None: to all.
-        once: see ``Jobs.start``.
+        once: see ``Errands.start``.
     """
     meant = meant_by(action, which)  # reports an unsuitable status at once
 
-    def run(job: Job) -> str:
+    def run(errand: Errand) -> str:
         if action == REPLAY:
             try:
-                copied = site.replays(job).run(box, which, copying, limit=most, progress=job.advance_replay)
+                copied = site.replays(errand).run(box, which, copying, limit=most, progress=errand.advance_replay)
             finally:
                 site.changed(box)
             return f"{counted(Count(copied), 'item')} {DONE[action]}"
         try:
-            done = site.actions(job).run(box, Action(action), which, limit=most, progress=job.advance)
+            done = site.actions(errand).run(box, Action(action), which, limit=most, progress=errand.advance)
         finally:
             site.servers.store.read_from_start(box.name)
             site.changed(box)
@@ -93,24 +93,24 @@ def begin(
         return f"{counted(Count(done.changed), 'item')} {DONE[action]}{left}"
 
     what = in_words(meant) + (replays.in_words(copying) if action == REPLAY else "")
-    job = site.jobs.start(who=who, action=action, box=box, what=what, run=run, once=once)
-    job.ended.wait(SOON.total_seconds())
-    return job
+    errand = site.errands.start(who=who, action=action, box=box, what=what, run=run, once=once)
+    errand.ended.wait(SOON.total_seconds())
+    return errand
 
 
-def count_exactly(site: Site, box: Box, which: ItemFilter, *, who: str) -> Job:
+def count_exactly(site: Site, box: Box, which: ItemFilter, *, who: str) -> Errand:
     """Counts in the background, window by window, however large the table is."""
 
-    def run(job: Job) -> str:
-        number, after, items = 0, 0, site.items(job)
+    def run(errand: Errand) -> str:
+        number, after, items = 0, 0, site.items(errand)
         while ids := items.ids(box, which, after=after, limit=COUNTED_AT_ONCE):
             number, after = number + len(ids), ids[-1]
-            job.advance(len(ids))
+            errand.advance(len(ids))
         return f"exactly {counted(Count(number), 'item')}"
 
-    job = site.jobs.start(who=who, action=COUNT, box=box, what=in_words(which), run=run)
-    job.ended.wait(SOON.total_seconds())
-    return job
+    errand = site.errands.start(who=who, action=COUNT, box=box, what=in_words(which), run=run)
+    errand.ended.wait(SOON.total_seconds())
+    return errand
 
 
 def decide(site: Site, box: Box | JobBox, polling: Polling, *, who: str) -> None:
@@ -119,7 +119,7 @@ def decide(site: Site, box: Box | JobBox, polling: Polling, *, who: str) -> None
         _decide_jobs(site, box, polling, who)
     else:
         _decide_items(site, box, polling)
-    site.jobs.note(who=who, action=str(polling), box=box, what="", outcome="done")
+    site.errands.note(who=who, action=str(polling), box=box, what="", outcome="done")
     site.show_change(box)
 
 

@@ -19,7 +19,7 @@ from boxengine.web.console import acting, job_showing, parsing, replaying, showi
 from boxengine.web.console.acting import Polling
 from boxengine.web.console.answers import Json
 from boxengine.web.console.calls import Call, Refused
-from boxengine.web.console.jobs import Job
+from boxengine.web.console.errands import Errand
 from boxengine.web.console.parsing import BadInput, filter_of, known_only, page_of
 
 _MEANT = {acting.REPLAY: ("replay",)}
@@ -159,17 +159,17 @@ def polling(call: Call, *, decision: Polling) -> Response:
     return _shown_box(call, found)
 
 
-def job(call: Call) -> Response:
+def errand(call: Call) -> Response:
     """The progress of an action."""
-    return Json(_shown_job(_job(call)))
+    return Json(_shown_errand(_errand(call)))
 
 
 def cancel(call: Call) -> Response:
     """Ends an action after the batch that is under way."""
-    found = _job(call)
+    found = _errand(call)
     known_only(call.sent, ("csrf",))
     call.cancel(found)
-    return Json(_shown_job(found))
+    return Json(_shown_errand(found))
 
 
 def doctor(call: Call) -> Response:
@@ -223,19 +223,19 @@ def _filter(call: Call, given: Any) -> ItemFilter:
     return filter_of(given, now=call.site.servers.clock.now())
 
 
-def _job(call: Call) -> Job:
-    found = call.site.jobs.get(call.path["job"])
+def _errand(call: Call) -> Errand:
+    found = call.site.errands.get(call.path["job"])
     if found is None:
         raise Refused(HTTPStatus.NOT_FOUND, "This process knows no such job.")
     return found
 
 
-def begun(found: Job) -> Response:
+def begun(found: Errand) -> Response:
     """An action, done or under way."""
-    return Json(_shown_job(found), status_code=HTTPStatus.OK if found.ended.is_set() else HTTPStatus.ACCEPTED)
+    return Json(_shown_errand(found), status_code=HTTPStatus.OK if found.ended.is_set() else HTTPStatus.ACCEPTED)
 
 
-def _shown_job(found: Job) -> dict[str, Any]:
+def _shown_errand(found: Errand) -> dict[str, Any]:
     return {
         "id": found.id,
         "action": found.action,

@@ -24,10 +24,10 @@ from boxengine.web.console.access import Access, Authenticate, Authentication, R
 from boxengine.web.console.acting import Polling
 from boxengine.web.console.answers import Json
 from boxengine.web.console.calls import Handler, api_failure, endpoint
+from boxengine.web.console.errands import Errands
 from boxengine.web.console.events import Events
 from boxengine.web.console.guard import Guard
 from boxengine.web.console.hiding import Hiding
-from boxengine.web.console.jobs import Jobs
 from boxengine.web.console.rendering import STATIC
 from boxengine.web.console.site import Site
 
@@ -75,7 +75,7 @@ def build(
         hiding=Hiding(chosen.hide),
         read_only=read_only,
         trace_url=chosen.trace_url,
-        jobs=Jobs(servers.trail, servers.clock),
+        errands=Errands(servers.trail, servers.clock),
     )
     application = Starlette(
         routes=routes(site),
@@ -109,7 +109,7 @@ def routes(site: Site) -> list[BaseRoute]:
         view("/boxes/{box}/jobs/count", job_pages.count, changes=True, methods=["POST"]),
         view("/boxes/{box}/jobs/{job}", job_pages.job),
         view("/boxes/{box}/count", pages.count, changes=True, methods=["POST"]),
-        view("/jobs/{job}", pages.job),
+        view("/jobs/{job}", pages.errand),
         view("/jobs/{job}/cancel", pages.cancel, changes=True, methods=["POST"]),
         view("/workers", pages.workers),
         view("/doctor", pages.doctor),
@@ -135,7 +135,7 @@ def routes(site: Site) -> list[BaseRoute]:
         write("/api/boxes/{box}/jobs/actions", job_api.act),
         read("/api/boxes/{box}/jobs/{job}", job_api.job),
         write("/api/boxes/{box}/jobs/{job}/{action}", job_api.act_on_one),
-        read("/api/jobs/{job}", api.job),
+        read("/api/jobs/{job}", api.errand),
         read("/api/jobs/{job}/cancel", api.cancel, changes=True, methods=["POST"]),
         read("/api/workers", api.workers),
         read("/api/doctor", api.doctor),

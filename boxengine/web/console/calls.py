@@ -18,7 +18,7 @@ from boxengine.domain.masking import masked_text
 from boxengine.errors import BoxError, Unavailable, UnknownBox
 from boxengine.web.console.access import CSRF_FIELD, CSRF_HEADER, Role, Visit, Who
 from boxengine.web.console.answers import Json
-from boxengine.web.console.jobs import Job
+from boxengine.web.console.errands import Errand
 from boxengine.web.console.parsing import BadInput
 from boxengine.web.console.site import Site
 
@@ -61,19 +61,19 @@ class Call:
     def may_operate(self) -> bool:
         return self.visit.who is not None and self.visit.who.role >= Role.OPERATE
 
-    def may_cancel(self, job: Job) -> bool:
+    def may_cancel(self, errand: Errand) -> bool:
         """Whether the sender may end this action: a count is for everybody to begin, and so to end."""
-        return self.may_operate or not job.changes
+        return self.may_operate or not errand.changes
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, errand: Errand) -> None:
         """Has the action end after its batch.
 
         Raises:
             Refused: the sender may not end it.
         """
-        if not self.may_cancel(job):
+        if not self.may_cancel(errand):
             raise Refused(HTTPStatus.FORBIDDEN, ONLY_LOOKS)
-        job.cancel.set()
+        errand.cancel.set()
 
     @property
     def query(self) -> dict[str, Any]:

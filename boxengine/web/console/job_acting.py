@@ -14,7 +14,7 @@ from boxengine.ports.jobs import JobFilter
 from boxengine.ports.people.inspection import Towards
 from boxengine.ports.people.jobs import JobSearch
 from boxengine.web.console import acting
-from boxengine.web.console.jobs import COUNT, Job
+from boxengine.web.console.errands import COUNT, Errand
 from boxengine.web.console.parsing import BadInput
 from boxengine.web.console.site import Site
 
@@ -57,12 +57,12 @@ def one(site: Site, box: JobBox, action: str, job_id: int, *, states: Iterable[J
     desk = site.office.desk
     changed = desk.cancel(box, which) if action == CANCEL else desk.retry(box, which)
     outcome = DONE[action] if changed else "left alone: its status had changed"
-    site.jobs.note(who=who, action=action, box=box, what=f"job {job_id}", outcome=outcome)
+    site.errands.note(who=who, action=action, box=box, what=f"job {job_id}", outcome=outcome)
     site.show_change(box)
     return bool(changed)
 
 
-def begin(site: Site, box: JobBox, action: str, which: JobSearch, *, who: str, most: int | None = None) -> Job:
+def begin(site: Site, box: JobBox, action: str, which: JobSearch, *, who: str, most: int | None = None) -> Errand:
     """Acts on all jobs of a search, in the background, and waits a moment for the end.
 
     Args:
@@ -70,16 +70,16 @@ def begin(site: Site, box: JobBox, action: str, which: JobSearch, *, who: str, m
     """
     meant, desk = meant_by(action, which), site.office.desk
 
-    def run(job: Job) -> str:
+    def run(errand: Errand) -> str:
         changed = 0
         try:
             for found in _steps(site, box, meant):
-                ids = found if most is None else found[: most - job.done]
+                ids = found if most is None else found[: most - errand.done]
                 if ids:
                     chosen = JobFilter(ids=ids, states=sorted(meant.states))
                     changed += desk.cancel(box, chosen) if action == CANCEL else desk.retry(box, chosen)
-                job.advance(len(ids))
-                if job.done == most:
+                errand.advance(len(ids))
+                if errand.done == most:
                     break
         finally:
             site.changed(box)
@@ -88,13 +88,13 @@ def begin(site: Site, box: JobBox, action: str, which: JobSearch, *, who: str, m
     return _begun(site, box, action, meant, who=who, run=run)
 
 
-def count_exactly(site: Site, box: JobBox, which: JobSearch, *, who: str) -> Job:
+def count_exactly(site: Site, box: JobBox, which: JobSearch, *, who: str) -> Errand:
     """Counts all jobs of a search, in the background, and waits a moment for the end."""
 
-    def run(job: Job) -> str:
+    def run(errand: Errand) -> str:
         for ids in _steps(site, box, which):
-            job.advance(len(ids))
-        return f"exactly {counted(Count(job.done), 'job')}"
+            errand.advance(len(ids))
+        return f"exactly {counted(Count(errand.done), 'job')}"
 
     return _begun(site, box, COUNT, which, who=who, run=run)
 
@@ -108,10 +108,10 @@ def _steps(site: Site, box: JobBox, which: JobSearch) -> Iterator[list[int]]:
         after = found.searched_to
 
 
-def _begun(site: Site, box: JobBox, action: str, which: JobSearch, *, who: str, run: Callable[[Job], str]) -> Job:
-    job = site.jobs.start(who=who, action=action, box=box, what=in_words(which), run=run)
-    job.ended.wait(acting.SOON.total_seconds())
-    return job
+def _begun(site: Site, box: JobBox, action: str, which: JobSearch, *, who: str, run: Callable[[Errand], str]) -> Errand:
+    errand = site.errands.start(who=who, action=action, box=box, what=in_words(which), run=run)
+    errand.ended.wait(acting.SOON.total_seconds())
+    return errand
 
 
 def in_words(which: JobSearch) -> str:

@@ -35,7 +35,7 @@ def trigger(call: Call) -> Response:
     except InvalidItem as error:
         raise BadInput(str(error)) from error
     what, outcome = f"job {job_id}", f"task {sent['task']}"
-    call.site.jobs.note(who=call.who.name, action="trigger", box=box, what=what, outcome=outcome, kept=False)
+    call.site.errands.note(who=call.who.name, action="trigger", box=box, what=what, outcome=outcome, kept=False)
     return Json({"job_id": public_id(box, job_id), "status": status})
 
 
@@ -50,7 +50,7 @@ def cancel(call: Call) -> Response:
     _shown(call, box, job_id)
     changed = call.site.office.desk.cancel(box, JobFilter(ids=[job_id]))
     if changed:
-        call.site.jobs.note(
+        call.site.errands.note(
             who=call.who.name, action="cancel", box=box, what=f"job {job_id}", outcome="canceled or asked to stop"
         )
     return Json(_shown(call, box, job_id))

@@ -24,7 +24,7 @@ from boxengine.web.console import acting, job_pages, parsing, replaying, showing
 from boxengine.web.console.access import printable
 from boxengine.web.console.acting import Polling
 from boxengine.web.console.calls import Call, Refused
-from boxengine.web.console.jobs import Job
+from boxengine.web.console.errands import Errand
 from boxengine.web.console.paging import links, typed
 from boxengine.web.console.parsing import BadInput, filter_of, page_of
 from boxengine.web.console.rendering import page
@@ -160,7 +160,7 @@ def trail(call: Call) -> Response:
         deeds, outage = call.site.servers.trail.latest(SHOWN_DEEDS), None
     except QueueUnavailable as error:
         deeds, outage = [], str(error)
-    return page(call, "trail.html", deeds=deeds, outage=outage, jobs=call.site.jobs.latest())
+    return page(call, "trail.html", deeds=deeds, outage=outage, errands=call.site.errands.latest())
 
 
 # ── acting ───────────────────────────────────────────────────────────────────────────────────────────
@@ -194,26 +194,26 @@ def act(call: Call) -> Response:
     # What has come to match since the question was asked is not what was agreed to.
     most = parsing.number_of("most", sent.get("most"), least=1, most=COUNTED_TO)
     once = parsing.text_of("once", sent.get("once"))
-    job = acting.begin(call.site, found, action, which, who=call.who.name, copying=copying, most=most, once=once)
-    return RedirectResponse(call.url(f"/jobs/{job.id}"), status_code=303)
+    errand = acting.begin(call.site, found, action, which, who=call.who.name, copying=copying, most=most, once=once)
+    return RedirectResponse(call.url(f"/jobs/{errand.id}"), status_code=303)
 
 
 def count(call: Call) -> Response:
     """Counts the items of a filter exactly, in the background."""
     found = call.site.box(call.path["box"])
     which = filter_of(call.sent, now=call.site.servers.clock.now())
-    job = acting.count_exactly(call.site, found, which, who=call.who.name)
-    return RedirectResponse(call.url(f"/jobs/{job.id}"), status_code=303)
+    errand = acting.count_exactly(call.site, found, which, who=call.who.name)
+    return RedirectResponse(call.url(f"/jobs/{errand.id}"), status_code=303)
 
 
-def job(call: Call) -> Response:
+def errand(call: Call) -> Response:
     """The progress of an action."""
-    return page(call, "job.html", job=_job(call))
+    return page(call, "errand.html", errand=_errand(call))
 
 
 def cancel(call: Call) -> Response:
     """Ends an action after the batch that is under way."""
-    found = _job(call)
+    found = _errand(call)
     call.cancel(found)
     return RedirectResponse(call.url(f"/jobs/{found.id}"), status_code=303)
 
@@ -299,8 +299,8 @@ def _suits(action: str, which: ItemFilter) -> bool:
     return True
 
 
-def _job(call: Call) -> Job:
-    found = call.site.jobs.get(call.path["job"])
+def _errand(call: Call) -> Errand:
+    found = call.site.errands.get(call.path["job"])
     if found is None:
         raise Refused(HTTPStatus.NOT_FOUND, "This process knows no such action. What was done is in the trail.")
     return found

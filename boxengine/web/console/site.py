@@ -29,9 +29,9 @@ from boxengine.ports.people.jobs import JobSearch, JobsFound
 from boxengine.settings import explain
 from boxengine.settings.explanation import Row
 from boxengine.web.console.access import Access
+from boxengine.web.console.errands import Errand, Errands
 from boxengine.web.console.figures import AllFigures, Figures
 from boxengine.web.console.hiding import Hiding
-from boxengine.web.console.jobs import Job, Jobs
 from boxengine.web.console.live import Live
 from boxengine.web.console.parsing import Page
 from boxengine.web.console.windows import WindowedItems, searched_for
@@ -65,7 +65,7 @@ class Site:
     hiding: Hiding
     read_only: bool
     trace_url: str | None
-    jobs: Jobs
+    errands: Errands
     _ids: Mapping[str, Box] = field(default_factory=dict)
 
     @cached_property
@@ -162,17 +162,17 @@ class Site:
         with contextlib.suppress(QueueUnavailable):
             self.servers.history.measured(waits, now=look.taken_at)
 
-    def actions(self, job: Job) -> ItemActions:
+    def actions(self, errand: Errand) -> ItemActions:
         """Acts on items; finds them the way pages do."""
-        return ItemActions(self.items(job), self.servers.memory)
+        return ItemActions(self.items(errand), self.servers.memory)
 
-    def replays(self, job: Job) -> Replays:
+    def replays(self, errand: Errand) -> Replays:
         """Inserts delivered items again."""
-        return Replays(self.items(job))
+        return Replays(self.items(errand))
 
-    def items(self, job: Job) -> WindowedItems:
-        """Rows, found window by window. The job can be cancelled between two windows, even if it finds nothing for minutes."""
-        return WindowedItems(self.servers.items, self.servers.inspector, go_on=job.heed_cancel)
+    def items(self, errand: Errand) -> WindowedItems:
+        """Rows, found window by window. The errand can be cancelled between two windows, even if it finds nothing for minutes."""
+        return WindowedItems(self.servers.items, self.servers.inspector, go_on=errand.heed_cancel)
 
     def item(self, box: Box, item_id: ItemId) -> LookedUp | None:
         """One item, from the box's table or else from its log; None: there is none."""

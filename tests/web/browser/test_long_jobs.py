@@ -193,7 +193,7 @@ def test_the_page_of_a_job_leads_to_the_login_when_the_session_has_ended_and_say
 def test_the_page_of_an_action_says_in_its_heading_that_it_has_ended(jobs: Running) -> None:
     site, go_on = jobs.console.app.state.site, threading.Event()
     (box,) = site.office.boxes
-    begun = site.jobs.start(who="Zoë", action="retry", box=box, what="", run=lambda _: str(go_on.wait(60)))
+    begun = site.errands.start(who="Zoë", action="retry", box=box, what="", run=lambda _: str(go_on.wait(60)))
     tab = jobs.tab().sign_in().go(f"/jobs/{begun.id}")
     assert tab.page.locator("h1 .status").inner_text() == "running"
     go_on.set()

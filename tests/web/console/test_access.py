@@ -154,7 +154,7 @@ def test_between_guesses_an_old_token_buys_no_further_ones() -> None:
 def test_who_may_read_changes_nothing(console: Console) -> None:
     reader = console.client(READ)
     assert reader.get("/api/overview").status == 200
-    action = console.app.state.site.jobs.start(
+    action = console.app.state.site.errands.start(
         who="Zoë", action="retry", box=console.boxes.box("order_outbox_item"), what="", run=lambda _: "done"
     )
     for path in CHANGES:

@@ -1,4 +1,4 @@
-"""Actions that people start in the console: they run in the background, show progress, can be cancelled and are logged."""
+"""Errands: what people start in the console. They run in the background, show progress, can be cancelled and are logged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from boxengine.ports.people.trail import Deed, Trail
 
 logger = logging.getLogger("boxengine.console")
 KEPT = 200
-"""How many finished jobs are remembered."""
+"""How many finished errands are remembered."""
 AT_ONCE = 2
 """How many actions run at once, and how many counts beside them."""
 COUNT = "count"
@@ -29,7 +29,7 @@ COUNT = "count"
 
 
 class State(StrEnum):
-    """The state of a job."""
+    """The state of an errand."""
 
     RUNNING = "running"
     DONE = "done"
@@ -38,11 +38,11 @@ class State(StrEnum):
 
 
 class Cancelled(Exception):
-    """Somebody cancelled the job."""
+    """Somebody cancelled the errand."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Job:
+class Errand:
     """One action, from its start to its end. Only its own thread changes it, except for ``cancel``."""
 
     id: str
@@ -84,7 +84,7 @@ class Job:
         """Called after each batch.
 
         Raises:
-            Cancelled: the job must stop here.
+            Cancelled: the errand must stop here.
         """
         self.done += items
         self.heed_cancel()
@@ -95,24 +95,24 @@ class Job:
         self.advance(items)
 
     def heed_cancel(self) -> None:
-        """Called where a job can stop.
+        """Called where an errand can stop.
 
         Raises:
-            Cancelled: the job must stop here.
+            Cancelled: the errand must stop here.
         """
         if self.cancel.is_set():
             raise Cancelled
 
 
-class Jobs:
-    """The jobs of this process. Threads are created when needed."""
+class Errands:
+    """The errands of this process. Threads are created when needed."""
 
     def __init__(self, trail: Trail, clock: Clock) -> None:
         self._trail = trail
         self._clock = clock
-        self._jobs: dict[str, Job] = {}
+        self._errands: dict[str, Errand] = {}
         self._lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="boxengine-console-job")
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="boxengine-console-errand")
         # A count of a large table takes minutes, and anybody may start some: actions do not wait for them.
         self._counting = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="boxengine-console-count")
         _cancel_at_exit(self)
@@ -124,39 +124,41 @@ class Jobs:
         action: str,
         box: Box | JobBox,
         what: str,
-        run: Callable[[Job], str],
+        run: Callable[[Errand], str],
         once: str | None = None,
-    ) -> Job:
-        """Starts a job; ``run`` calls ``job.advance`` now and then, and returns the outcome in words.
+    ) -> Errand:
+        """Starts an errand; ``run`` calls ``errand.advance`` now and then, and returns the outcome in words.
 
         Args:
-            once: identifies the form that asks for it. Sent twice, as by a double click, it starts one job; None: no form does.
+            once: identifies the form that asks for it. Sent twice, as by a double click, it starts one; None: no form does.
         """
         now = self._clock.now()
-        job = Job(id=secrets.token_urlsafe(9), who=who, action=action, box=box, what=what, started_at=now, once=once)
+        errand = Errand(
+            id=secrets.token_urlsafe(9), who=who, action=action, box=box, what=what, started_at=now, once=once
+        )
         with self._lock:
-            for known in self._jobs.values():
+            for known in self._errands.values():
                 if once is not None and known.once == once:
                     return known
-            self._jobs[job.id] = job
-            for old in [each.id for each in self._jobs.values() if each.ended.is_set()][:-KEPT]:
-                del self._jobs[old]
-        self._tell(job, "begun")
-        (self._threads if job.changes else self._counting).submit(self._run, job, run)
-        return job
+            self._errands[errand.id] = errand
+            for old in [each.id for each in self._errands.values() if each.ended.is_set()][:-KEPT]:
+                del self._errands[old]
+        self._tell(errand, "begun")
+        (self._threads if errand.changes else self._counting).submit(self._run, errand, run)
+        return errand
 
-    def get(self, job_id: str) -> Job | None:
-        return self._jobs.get(job_id)
+    def get(self, errand_id: str) -> Errand | None:
+        return self._errands.get(errand_id)
 
-    def latest(self) -> list[Job]:
-        """All remembered jobs, the latest first."""
+    def latest(self) -> list[Errand]:
+        """All remembered errands, the latest first."""
         with self._lock:
-            return list(self._jobs.values())[::-1]
+            return list(self._errands.values())[::-1]
 
     def cancel_all(self) -> None:
-        """Has each job stop after its batch, and those that wait not begin: an interpreter that exits waits for their threads."""
-        for job in self.latest():
-            job.cancel.set()
+        """Has each errand stop after its batch, and those that wait not begin. An exiting interpreter waits for their threads."""
+        for errand in self.latest():
+            errand.cancel.set()
 
     def note(self, *, who: str, action: str, box: Box | JobBox, what: str, outcome: str, kept: bool = True) -> None:
         """Writes a deed to the log and the trail; during an outage of Redis, to the log only.
@@ -181,35 +183,43 @@ class Jobs:
         except QueueUnavailable as error:
             logger.warning("the trail is only in the log: %s", error)
 
-    def _run(self, job: Job, run: Callable[[Job], str]) -> None:
+    def _run(self, errand: Errand, run: Callable[[Errand], str]) -> None:
         try:
-            job.heed_cancel()  # it may have been cancelled while it waited for a thread
-            job.outcome = run(job)
-            job.state = State.DONE
+            errand.heed_cancel()  # it may have been cancelled while it waited for a thread
+            errand.outcome = run(errand)
+            errand.state = State.DONE
         except Cancelled:
-            so_far = f"cancelled after {job.done:,} {job.things}"
-            job.state, job.outcome = State.CANCELLED, so_far if job.replayed_to is None else f"{so_far}; {job.again}"
+            so_far = f"cancelled after {errand.done:,} {errand.things}"
+            errand.state, errand.outcome = (
+                State.CANCELLED,
+                so_far if errand.replayed_to is None else f"{so_far}; {errand.again}",
+            )
         except BoxError as error:
-            job.state = State.FAILED
-            so_far = f"stopped after {job.done:,} {job.things}: {masked_text(str(error))}"
-            job.outcome = f"{so_far}. What is done stays done; {job.again}"
+            errand.state = State.FAILED
+            so_far = f"stopped after {errand.done:,} {errand.things}: {masked_text(str(error))}"
+            errand.outcome = f"{so_far}. What is done stays done; {errand.again}"
         except Exception as error:
-            logger.exception("%s of %s broke off", job.action, job.box.name)
-            job.state, job.outcome = State.FAILED, f"stopped after {job.done:,} {job.things}: {type(error).__name__}"
-        self._tell(job, job.outcome)
-        job.ended.set()
+            logger.exception("%s of %s broke off", errand.action, errand.box.name)
+            errand.state, errand.outcome = (
+                State.FAILED,
+                f"stopped after {errand.done:,} {errand.things}: {type(error).__name__}",
+            )
+        self._tell(errand, errand.outcome)
+        errand.ended.set()
 
-    def _tell(self, job: Job, outcome: str) -> None:
-        self.note(who=job.who, action=job.action, box=job.box, what=job.what, outcome=outcome, kept=job.changes)
+    def _tell(self, errand: Errand, outcome: str) -> None:
+        self.note(
+            who=errand.who, action=errand.action, box=errand.box, what=errand.what, outcome=outcome, kept=errand.changes
+        )
 
 
-def _cancel_at_exit(jobs: Jobs) -> None:
-    """Has the jobs stop when the interpreter exits, inside an application, too.
+def _cancel_at_exit(errands: Errands) -> None:
+    """Has the errands stop when the interpreter exits, inside an application, too.
 
     The interpreter waits for threads of executors before it calls what ``atexit`` knows. Only what is registered here goes
     before that, the latest first, so before the wait that ``concurrent.futures`` registered when it was imported.
     """
-    known = weakref.ref(jobs)
+    known = weakref.ref(errands)
 
     def cancel() -> None:
         found = known()

@@ -19,7 +19,7 @@ from boxengine.errors import QueueUnavailable, StoreUnavailable
 from boxengine.ports.people.inspection import Found
 from boxengine.ports.people.trail import Deed
 from boxengine.web.console import acting
-from boxengine.web.console.jobs import AT_ONCE, KEPT, Job, Jobs, State
+from boxengine.web.console.errands import AT_ONCE, KEPT, Errand, Errands, State
 from tests.web.console.conftest import READ, Console
 
 BOX = Box(name="order_outbox_item", type=BoxType.OUTBOX, table="items")
@@ -33,71 +33,77 @@ def trail() -> MemoryTrail:
 
 
 @pytest.fixture
-def jobs(trail: MemoryTrail) -> Iterator[Jobs]:
-    made = Jobs(trail, ManualClock())
+def errands(trail: MemoryTrail) -> Iterator[Errands]:
+    made = Errands(trail, ManualClock())
     yield made
-    for job in made.latest():
-        assert job.ended.wait(10)
+    for errand in made.latest():
+        assert errand.ended.wait(10)
 
 
 def outcome(trail: MemoryTrail) -> str:
     return trail.latest(1)[0].outcome
 
 
-def test_a_job_is_cancelled_between_two_batches_and_what_is_done_stays_done(jobs: Jobs, trail: MemoryTrail) -> None:
+def test_an_errand_is_cancelled_between_two_batches_and_what_is_done_stays_done(
+    errands: Errands, trail: MemoryTrail
+) -> None:
     batches, begun = [100, 100, 100], threading.Event()
     go_on = threading.Event()
     done: list[int] = []
 
-    def run(job: Job) -> str:
+    def run(errand: Errand) -> str:
         for batch in batches:
             done.append(batch)
             begun.set()
             assert go_on.wait(10)
-            job.advance(batch)
+            errand.advance(batch)
         return "all"
 
-    job = jobs.start(who="Zoë", action="retry", box=BOX, what="failed items", run=run)
+    errand = errands.start(who="Zoë", action="retry", box=BOX, what="failed items", run=run)
     assert begun.wait(10)
-    assert job.state is State.RUNNING
-    job.cancel.set()
+    assert errand.state is State.RUNNING
+    errand.cancel.set()
     go_on.set()
-    assert job.ended.wait(10)
-    assert (done, job.done, job.state) == ([100], 100, State.CANCELLED)
+    assert errand.ended.wait(10)
+    assert (done, errand.done, errand.state) == ([100], 100, State.CANCELLED)
     assert outcome(trail) == "cancelled after 100 items"
 
 
-def test_when_the_console_stops_no_job_begins_another_batch_and_those_that_wait_do_not_begin(
-    jobs: Jobs, trail: MemoryTrail
+def test_when_the_console_stops_no_errand_begins_another_batch_and_those_that_wait_do_not_begin(
+    errands: Errands, trail: MemoryTrail
 ) -> None:
     begun, go_on, done = threading.Barrier(AT_ONCE + 1), threading.Event(), list[str]()
 
-    def run(job: Job) -> str:
+    def run(errand: Errand) -> str:
         for _ in range(3):
-            done.append(job.what)
+            done.append(errand.what)
             if not go_on.is_set():
                 begun.wait(10)
             assert go_on.wait(10)
-            job.advance(100)
+            errand.advance(100)
         return "all"
 
-    started = [jobs.start(who="Zoë", action="retry", box=BOX, what=what, run=run) for what in ("a", "b", "c")]
+    started = [errands.start(who="Zoë", action="retry", box=BOX, what=what, run=run) for what in ("a", "b", "c")]
     begun.wait(10)
-    jobs.cancel_all()
+    errands.cancel_all()
     go_on.set()
-    assert all(job.ended.wait(10) for job in started)
+    assert all(errand.ended.wait(10) for errand in started)
     assert sorted(done) == ["a", "b"]
-    assert [job.outcome for job in started] == ["cancelled after 100 items"] * AT_ONCE + ["cancelled after 0 items"]
-    assert {deed.outcome for deed in trail.latest(3)} == {job.outcome for job in started}, "nothing ends without a word"
+    assert [errand.outcome for errand in started] == ["cancelled after 100 items"] * AT_ONCE + [
+        "cancelled after 0 items"
+    ]
+    assert {deed.outcome for deed in trail.latest(3)} == {errand.outcome for errand in started}, (
+        "nothing ends without a word"
+    )
 
 
-def test_counts_hold_up_no_action(jobs: Jobs) -> None:
+def test_counts_hold_up_no_action(errands: Errands) -> None:
     go_on = threading.Event()
     counts = [
-        jobs.start(who="Zoë", action="count", box=BOX, what="", run=lambda _: str(go_on.wait(10)))
+        errands.start(who="Zoë", action="count", box=BOX, what="", run=lambda _: str(go_on.wait(10)))
         for _ in range(AT_ONCE)
     ]
-    action = jobs.start(who="Zoë", action="retry", box=BOX, what="", run=lambda _: "done")
+    action = errands.start(who="Zoë", action="retry", box=BOX, what="", run=lambda _: "done")
     assert action.ended.wait(5)
     assert not any(count.ended.is_set() for count in counts)
     go_on.set()
@@ -108,8 +114,8 @@ def test_an_application_that_exits_does_not_wait_for_the_end_of_an_action() -> N
 import threading
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.trail import MemoryTrail
-from boxengine.web.console.jobs import Jobs
-from tests.web.console.test_jobs import BOX
+from boxengine.web.console.errands import Errands
+from tests.web.console.test_errands import BOX
 
 class Aloud(MemoryTrail):
     def add(self, deed):
@@ -117,14 +123,14 @@ class Aloud(MemoryTrail):
 
 begun = threading.Event()
 
-def run(job):
+def run(errand):
     begun.set()
     while True:
-        job.cancel.wait(60)
-        job.advance(100)
+        errand.cancel.wait(60)
+        errand.advance(100)
 
-jobs = Jobs(Aloud(), ManualClock())
-jobs.start(who="Zoë", action="retry", box=BOX, what="", run=run)
+errands = Errands(Aloud(), ManualClock())
+errands.start(who="Zoë", action="retry", box=BOX, what="", run=run)
 begun.wait(10)
 """
     ended = subprocess.run(
@@ -133,63 +139,65 @@ begun.wait(10)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "begun\ncancelled after 100 items\n", "")
 
 
-def test_a_job_that_breaks_off_says_how_far_it_came_and_that_it_can_be_done_again(
-    jobs: Jobs, trail: MemoryTrail
+def test_an_errand_that_breaks_off_says_how_far_it_came_and_that_it_can_be_done_again(
+    errands: Errands, trail: MemoryTrail
 ) -> None:
-    def run(job: Job) -> str:
-        job.advance(500)
+    def run(errand: Errand) -> str:
+        errand.advance(500)
         raise StoreUnavailable("the database: gone")
 
-    job = jobs.start(who="Zoë", action="retry", box=BOX, what="failed items", run=run)
-    assert job.ended.wait(10)
-    assert job.state is State.FAILED
+    errand = errands.start(who="Zoë", action="retry", box=BOX, what="failed items", run=run)
+    assert errand.ended.wait(10)
+    assert errand.state is State.FAILED
     assert outcome(trail).startswith("stopped after 500 items: the database: gone. What is done stays done")
 
 
 @pytest.mark.parametrize("ended", ["cancelled", "stopped"])
 def test_a_replay_that_breaks_off_says_what_the_same_action_would_send_twice(
-    jobs: Jobs, trail: MemoryTrail, ended: str
+    errands: Errands, trail: MemoryTrail, ended: str
 ) -> None:
-    def run(job: Job) -> str:
+    def run(errand: Errand) -> str:
         if ended == "cancelled":
-            job.cancel.set()
-        job.advance_replay(500, 1_234)
+            errand.cancel.set()
+        errand.advance_replay(500, 1_234)
         raise StoreUnavailable("the database: gone")
 
-    assert jobs.start(who="Zoë", action="replay", box=BOX, what="items", run=run).ended.wait(10)
+    assert errands.start(who="Zoë", action="replay", box=BOX, what="items", run=run).ended.wait(10)
     assert outcome(trail).startswith(f"{ended} after 500 items")
     assert outcome(trail).endswith("; the same action would replay the items up to id 1234 a second time")
 
 
-def test_passwords_in_the_error_that_ends_a_job_are_masked(jobs: Jobs, trail: MemoryTrail) -> None:
-    def run(_job: Job) -> str:
+def test_passwords_in_the_error_that_ends_an_errand_are_masked(errands: Errands, trail: MemoryTrail) -> None:
+    def run(_errand: Errand) -> str:
         raise StoreUnavailable("postgresql://shop:s3cret@db/shop: gone")
 
-    assert jobs.start(who="Zoë", action="retry", box=BOX, what="items", run=run).ended.wait(10)
+    assert errands.start(who="Zoë", action="retry", box=BOX, what="items", run=run).ended.wait(10)
     assert "s3cret" not in outcome(trail)
 
 
-def test_while_redis_is_out_jobs_run_and_the_log_has_the_trail(caplog: pytest.LogCaptureFixture) -> None:
+def test_while_redis_is_out_errands_run_and_the_log_has_the_trail(caplog: pytest.LogCaptureFixture) -> None:
     class Out(MemoryTrail):
         def add(self, deed: Deed) -> None:
             raise QueueUnavailable("refused")
 
     caplog.set_level("INFO", "boxengine.console")
-    job = Jobs(Out(), ManualClock()).start(
+    errand = Errands(Out(), ManualClock()).start(
         who="Zoë", action="retry", box=BOX, what="item 41", run=lambda _: "1 item retried"
     )
-    assert job.ended.wait(10)
-    assert job.state is State.DONE
+    assert errand.ended.wait(10)
+    assert errand.state is State.DONE
     assert "Zoë: retry item 41 of order_outbox_item: 1 item retried" in caplog.messages
 
 
 def test_counts_are_in_the_log_and_push_nothing_off_the_trail(
-    jobs: Jobs, trail: MemoryTrail, caplog: pytest.LogCaptureFixture
+    errands: Errands, trail: MemoryTrail, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "boxengine.console")
     for action in ("discard", "count"):
-        job = jobs.start(who="Zoë", action=action, box=BOX, what="all items", run=lambda job: f"{job.action} done")
-        assert job.ended.wait(10)
+        errand = errands.start(
+            who="Zoë", action=action, box=BOX, what="all items", run=lambda errand: f"{errand.action} done"
+        )
+        assert errand.ended.wait(10)
     assert [(deed.action, deed.outcome) for deed in trail.latest(9)] == [
         ("discard", "discard done"),
         ("discard", "begun"),
@@ -197,14 +205,14 @@ def test_counts_are_in_the_log_and_push_nothing_off_the_trail(
     assert caplog.messages[-1] == "Zoë: count all items of order_outbox_item: count done"
 
 
-def test_only_so_many_jobs_are_remembered(jobs: Jobs) -> None:
-    first = jobs.start(who="Zoë", action="retry", box=BOX, what="", run=lambda _: "done")
+def test_only_so_many_errands_are_remembered(errands: Errands) -> None:
+    first = errands.start(who="Zoë", action="retry", box=BOX, what="", run=lambda _: "done")
     assert first.ended.wait(10)
     for _ in range(KEPT):
-        assert jobs.start(who="Zoë", action="retry", box=BOX, what="", run=lambda _: "done").ended.wait(10)
-    jobs.start(who="Zoë", action="retry", box=BOX, what="", run=lambda _: "done")
-    assert jobs.get(first.id) is None
-    assert len(jobs.latest()) <= KEPT + 2
+        assert errands.start(who="Zoë", action="retry", box=BOX, what="", run=lambda _: "done").ended.wait(10)
+    errands.start(who="Zoë", action="retry", box=BOX, what="", run=lambda _: "done")
+    assert errands.get(first.id) is None
+    assert len(errands.latest()) <= KEPT + 2
 
 
 def test_an_action_on_thousands_is_cancelled_from_a_page_and_the_same_one_does_the_rest(console: Console) -> None:
@@ -215,10 +223,10 @@ def test_an_action_on_thousands_is_cancelled_from_a_page_and_the_same_one_does_t
     path = "/api/boxes/order-outbox-item/actions"
     begun = client.post(path, {"action": "discard", "filter": {"status": "pending"}}).json
     client.post(f"/api/jobs/{begun['id']}/cancel")
-    job = console.app.state.site.jobs.get(begun["id"])
-    assert job.ended.wait(30)
+    errand = console.app.state.site.errands.get(begun["id"])
+    assert errand.ended.wait(30)
     client.post(path, {"action": "discard", "filter": {"status": "pending"}})
-    last = console.app.state.site.jobs.latest()[0]
+    last = console.app.state.site.errands.latest()[0]
     assert last.ended.wait(30)
     assert sorted(console.statuses().values()) == [FAILED] * 2 + [DISCARDED] * 2_998
 
@@ -247,11 +255,11 @@ def test_a_search_that_finds_nothing_for_a_long_time_can_be_cancelled(
     begun = client.post(f"/api/boxes/order-outbox-item/{path}", sent).json
     assert looking.wait(30)
     client.post(f"/api/jobs/{begun['id']}/cancel")
-    job = console.app.state.site.jobs.get(begun["id"])
-    ended = job.ended.wait(5)
+    errand = console.app.state.site.errands.get(begun["id"])
+    ended = errand.ended.wait(5)
     over.set()
     assert ended
-    assert job.outcome == "cancelled after 0 items"
+    assert errand.outcome == "cancelled after 0 items"
 
 
 def test_whoever_may_look_may_count_exactly(each_console: Console) -> None:
@@ -260,7 +268,7 @@ def test_whoever_may_look_may_count_exactly(each_console: Console) -> None:
     reader = each_console.client(READ)
     for which, expected in ({}, 1503), ({"key": "a"}, 1500), ({"status": "failed"}, 0):
         begun = reader.post("/api/boxes/order-outbox-item/items/count", {"filter": which}).json
-        assert each_console.app.state.site.jobs.get(begun["id"]).ended.wait(30)
+        assert each_console.app.state.site.errands.get(begun["id"]).ended.wait(30)
         plural = "" if expected == 1 else "s"
         assert reader.get(f"/api/jobs/{begun['id']}").json["outcome"] == f"exactly {expected:,} item{plural}"
     browser = each_console.browser(READ)
@@ -271,12 +279,14 @@ def test_whoever_may_look_may_cancel_a_count_and_nothing_else(console: Console) 
     site, go_on = console.app.state.site, threading.Event()
     box = console.boxes.box("order_outbox_item")
 
-    def run(job: Job) -> str:
+    def run(errand: Errand) -> str:
         assert go_on.wait(60)
-        job.advance(1)
+        errand.advance(1)
         return "all"
 
-    count, action = (site.jobs.start(who="Zoë", action=each, box=box, what="", run=run) for each in ("count", "retry"))
+    count, action = (
+        site.errands.start(who="Zoë", action=each, box=box, what="", run=run) for each in ("count", "retry")
+    )
     reader = console.browser(READ)
     assert "Cancel</button>" in reader.get(f"/jobs/{count.id}").text
     assert "Cancel</button>" not in reader.get(f"/jobs/{action.id}").text
