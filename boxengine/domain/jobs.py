@@ -159,6 +159,8 @@ class ClaimedJob:
     created_at: datetime | None = None
     previous_start: datetime | None = None
     """When the attempt before this one was claimed; None in the first."""
+    trace_context: Mapping[str, str] | None = None
+    """Headers that name the trace of its creation."""
     for_age: bool = False
     """Whether it was claimed because it had waited for long, not for its priority."""
 

@@ -10,6 +10,7 @@ from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 
 if TYPE_CHECKING:
+    from boxengine.domain.jobs import ClaimedJob, JobBox
     from boxengine.ports import Around
     from boxengine.ports.events import Event
 
@@ -28,7 +29,7 @@ class NullTracer:
     def inject(self, headers: dict[str, str]) -> dict[str, str]:
         return headers
 
-    def creating(self, box: Box, count: int) -> AbstractContextManager[object]:  # noqa: ARG002 - the port's shape
+    def creating(self, box: Box | JobBox, count: int) -> AbstractContextManager[object]:  # noqa: ARG002 - the port's shape
         return self._nothing
 
     def polling(self, box: Box, partition: int) -> AbstractContextManager[object]:  # noqa: ARG002 - the port's shape
@@ -45,3 +46,6 @@ class NullTracer:
         if type(self).sending is NullTracer.sending:
             return None
         return lambda item: self.sending(box, transport, (item,))
+
+    def running(self, box: JobBox, jobs: Sequence[ClaimedJob]) -> AbstractContextManager[object]:  # noqa: ARG002 - the port's shape
+        return self._nothing

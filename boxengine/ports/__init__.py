@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from boxengine.ports.coordination.workers import Engagement, OpenCircuit, WorkerInfo, Workers
     from boxengine.ports.creating import Attributes, CreateBatch, Inserted, NewRows
     from boxengine.ports.delivering import BatchTransport, Result, Transport
-    from boxengine.ports.observing import Around, ErrorTracker, NotTaken, Observer, Tracer
+    from boxengine.ports.observing import Around, AttemptsFailed, ErrorTracker, NotTaken, Observer, Tracer
     from boxengine.ports.people.census import Census, Count, Counts, Precision
     from boxengine.ports.people.items import Copying, ItemFilter, ItemRow, ItemsStore, Overtaking, Replay
     from boxengine.ports.process import Clock, OtherProcesses, Service
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Around",
+    "AttemptsFailed",
     "Attributes",
     "BatchTransport",
     "Bounding",
@@ -134,7 +135,7 @@ _HOMES = {
     "boxengine.ports.coordination.workers": ("Engagement", "OpenCircuit", "WorkerInfo", "Workers"),
     "boxengine.ports.creating": ("Attributes", "CreateBatch", "Inserted", "NewRows"),
     "boxengine.ports.delivering": ("BatchTransport", "Result", "Transport"),
-    "boxengine.ports.observing": ("Around", "ErrorTracker", "NotTaken", "Observer", "Tracer"),
+    "boxengine.ports.observing": ("Around", "AttemptsFailed", "ErrorTracker", "NotTaken", "Observer", "Tracer"),
     "boxengine.ports.people.census": ("Census", "Count", "Counts", "Precision"),
     "boxengine.ports.people.items": ("Copying", "ItemFilter", "ItemRow", "ItemsStore", "Overtaking", "Replay"),
     "boxengine.ports.process": ("Clock", "OtherProcesses", "Service"),

@@ -7,8 +7,9 @@ JSON, so that neither side needs the other's classes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from boxengine.domain.jobs import ClaimedJob, Held
@@ -21,6 +22,8 @@ class Order:
     job: ClaimedJob
     until: float
     """Monotonic time at which the process ends itself, because the lease is about to end; ``Prolonged`` moves it."""
+    trace_context: Mapping[str, str] = field(default_factory=dict)
+    """Headers that name the attempt's trace; empty: nobody follows it."""
 
 
 @dataclass(frozen=True, slots=True)

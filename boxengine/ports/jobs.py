@@ -178,6 +178,8 @@ class NewJob:
     after: tuple[int, ...] = ()
     """The ids of jobs of the same box that it waits for."""
     after_failure: AfterFailure = AfterFailure.CANCEL
+    trace_context: Mapping[str, str] | None = None
+    """Headers that name the current trace; None: there is none."""
 
 
 class NewJobs(Protocol):

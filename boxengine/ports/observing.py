@@ -11,6 +11,7 @@ from boxengine.domain.item import Item
 from boxengine.domain.item_id import ItemId
 
 if TYPE_CHECKING:
+    from boxengine.domain.jobs import ClaimedJob, JobBox
     from boxengine.ports.events import Event
 
 
@@ -41,8 +42,23 @@ class NotTaken(Exception):
         self.reasons = reasons
 
 
+class AttemptsFailed(Exception):
+    """Raised within ``Tracer.running``, and caught around it: the attempts at these jobs have failed.
+
+    A tracer may catch it. Only so does it learn of them: what a handler raises is caught inside.
+    """
+
+    def __init__(self, reasons: Mapping[int, str]) -> None:
+        """``reasons``: by job; there is at least one."""
+        first = next(iter(reasons.values()))
+        super().__init__(first if len(reasons) == 1 else f"{len(reasons)} attempts failed, the first: {first}")
+        self.reasons = reasons
+
+
 class Tracer(Protocol):
-    """Follows an item from its creation to its transport, across processes. Never raises; costs nothing if nothing listens.
+    """Follows an item from its creation to its transport, and a job to its handler, across processes.
+
+    Never raises; costs nothing if nothing listens.
 
     Each context manager makes its span the current one, so that spans begun inside become its children.
     """
@@ -53,7 +69,7 @@ class Tracer(Protocol):
         A context that the headers already carry stays. For a batch, call it once with ``{}`` and share the result.
         """
 
-    def creating(self, box: Box, count: int) -> AbstractContextManager[object]:
+    def creating(self, box: Box | JobBox, count: int) -> AbstractContextManager[object]:
         """Around the insertion of ``count`` rows."""
 
     def polling(self, box: Box, partition: int) -> AbstractContextManager[object]:
@@ -69,6 +85,12 @@ class Tracer(Protocol):
         """What makes the same for each item, where a batch's items are sent one by one; None: nothing is to be made.
 
         Asked once per batch and transport, in the thread that sends, so that what is the same for all items is found once.
+        """
+
+    def running(self, box: JobBox, jobs: Sequence[ClaimedJob]) -> AbstractContextManager[object]:
+        """Around one attempt at a job, or at all jobs of a batch, until what they wrote is committed; see ``AttemptsFailed``.
+
+        Linked to the contexts of their creation.
         """
 
 

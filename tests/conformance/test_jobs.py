@@ -39,12 +39,19 @@ def test_the_lowest_priority_number_goes_first_then_the_oldest(jobs: JobHarness)
 
 def test_a_claimed_job_has_what_it_was_created_with(jobs: JobHarness) -> None:
     (made,) = jobs.create(
-        new("export", args={"day": "2026-01-01", "n": [1, 2]}, partition_key="p", idempotency_key="i")
+        new(
+            "export",
+            args={"day": "2026-01-01", "n": [1, 2]},
+            partition_key="p",
+            idempotency_key="i",
+            trace_context={"traceparent": "a-b"},
+        )
     )
     (job,) = claim(jobs, worker="host:1")
     assert (job.id, job.task, job.args) == (made, "export", {"day": "2026-01-01", "n": [1, 2]})
     assert (job.attempt, job.max_attempts, job.lease_ttl) == (1, 3, timedelta(seconds=60))
     assert (job.partition_key, job.idempotency_key, job.checkpoint) == ("p", "i", None)
+    assert job.trace_context == {"traceparent": "a-b"}
     row = jobs.row(made)
     assert (row["status"], row["attempt"], row["worker"]) == ("running", 1, "host:1")
     assert row["lease_expires_at"] - row["heartbeat_at"] == pytest.approx(

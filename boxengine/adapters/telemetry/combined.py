@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.ports import Around, Observer, Tracer
 from boxengine.ports.events import Event
+
+if TYPE_CHECKING:
+    from boxengine.domain.jobs import ClaimedJob, JobBox
 
 logger = logging.getLogger(__name__)
 _NOTHING: AbstractContextManager[object] = nullcontext()
@@ -56,7 +59,7 @@ class CombinedTracer:
                 self._complain(number, "inject")
         return headers
 
-    def creating(self, box: Box, count: int) -> AbstractContextManager[object]:
+    def creating(self, box: Box | JobBox, count: int) -> AbstractContextManager[object]:
         return self._all("creating", box, count)
 
     def polling(self, box: Box, partition: int) -> AbstractContextManager[object]:
@@ -84,6 +87,9 @@ class CombinedTracer:
                 return self._alone(number, each)
             case _:
                 return lambda item: self._opened("sending", ((number, partial(each, item)) for number, each in found))
+
+    def running(self, box: JobBox, jobs: Sequence[ClaimedJob]) -> AbstractContextManager[object]:
+        return self._all("running", box, jobs)
 
     def _alone(self, number: int, each: Around) -> Around:
         """One tracer's, in as few steps as may be: it is called for each item."""

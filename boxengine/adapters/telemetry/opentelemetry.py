@@ -1,4 +1,4 @@
-"""Traces an item from the transaction that created it to its transport.
+"""Traces an item from the transaction that created it to its transport, and a job to its handler.
 
 Only ``opentelemetry-api`` is needed. If no SDK is set up, every method returns at once without looking at the items.
 Names and attributes follow the semantic conventions for messaging.
@@ -7,8 +7,9 @@ Names and attributes follow the semantic conventions for messaging.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 from opentelemetry import context as otel_context
 from opentelemetry import propagate, trace
@@ -19,7 +20,10 @@ from opentelemetry.util.types import AttributeValue
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
-from boxengine.ports import Around, Clock, NotTaken
+from boxengine.ports import Around, AttemptsFailed, Clock, NotTaken
+
+if TYPE_CHECKING:
+    from boxengine.domain.jobs import ClaimedJob, JobBox
 
 INSTRUMENTATION = "boxengine"
 LOOK_EVERY = 1.0
@@ -81,7 +85,7 @@ class OpenTelemetryTracer:
         added = {name: value for name, value in carrier.items() if name.lower() not in given}
         return {**added, **headers} if added else headers
 
-    def creating(self, box: Box, count: int) -> AbstractContextManager[object]:
+    def creating(self, box: Box | JobBox, count: int) -> AbstractContextManager[object]:
         tracer = self._tracer()
         if tracer is None:
             return _NOTHING
@@ -102,14 +106,12 @@ class OpenTelemetryTracer:
         tracer = self._tracer()
         if tracer is None:
             return _NOTHING
-        contexts = self._contexts(items)
-        # Items of one creation make one trace with it; a batch of several cannot, and links to them all.
-        parent = contexts[0] if len(contexts) == 1 else None
+        parent, links = _origin(_distinct(self._context(item) for item in items))
         return tracer.start_as_current_span(
             f"process {box.name}",
             context=parent,
             kind=SpanKind.CONSUMER,
-            links=[Link(trace.get_current_span(each).get_span_context()) for each in contexts],
+            links=links,
             attributes=_attributes("process", box, len(items)) | _message_id(items),
         )
 
@@ -140,6 +142,24 @@ class OpenTelemetryTracer:
                     yield
             except NotTaken as refused:  # caught here, so that the span has no exception that nobody raised
                 span.set_status(Status(StatusCode.ERROR, str(refused)))
+
+    def running(self, box: JobBox, jobs: Sequence[ClaimedJob]) -> AbstractContextManager[object]:
+        tracer = None if self._idle else self._tracer()
+        return _NOTHING if tracer is None else self._running(tracer, box, jobs)
+
+    @contextmanager
+    def _running(self, tracer: trace.Tracer, box: JobBox, jobs: Sequence[ClaimedJob]) -> Iterator[None]:
+        parent, links = _origin(_distinct(named_context(job.trace_context, self._textmap()) for job in jobs))
+        attributes = _attributes("process", box, len(jobs)) | {"boxengine.job.task": jobs[0].task}
+        if len(jobs) == 1:
+            attributes |= {"messaging.message.id": str(jobs[0].id), "boxengine.job.attempt": jobs[0].attempt}
+        with tracer.start_as_current_span(
+            f"process {box.name}", context=parent, kind=SpanKind.CONSUMER, links=links, attributes=attributes
+        ) as span:
+            try:
+                yield
+            except AttemptsFailed as failed:  # caught here, for the same reason
+                span.set_status(Status(StatusCode.ERROR, str(failed)))
 
     @contextmanager
     def _item_span(self, tracer: trace.Tracer, box: Box, transport: str, item: Item, batch: Span) -> Iterator[None]:
@@ -178,29 +198,39 @@ class OpenTelemetryTracer:
     def _textmap(self) -> TextMapPropagator:
         return self._propagator or propagate.get_global_textmap()
 
-    def _contexts(self, items: Sequence[Item]) -> list[Context]:
-        """The distinct contexts the items carry; items of one create call share theirs."""
-        contexts: dict[tuple[int, int], Context] = {}
-        for item in items:
-            context = self._context(item)
-            if context is not None:
-                carried = trace.get_current_span(context).get_span_context()
-                contexts.setdefault((carried.trace_id, carried.span_id), context)
-                if len(contexts) == MOST_LINKS:
-                    break
-        return list(contexts.values())
-
     def _context(self, item: Item) -> Context | None:
         return carried_context(item, self._textmap())
 
 
 def carried_context(item: Item, propagator: TextMapPropagator) -> Context | None:
     """The context of the item's creation, if its headers carry one."""
-    headers = _own_headers(item, propagator.fields)
+    return named_context(_own_headers(item, propagator.fields), propagator)
+
+
+def named_context(headers: Mapping[str, str] | None, propagator: TextMapPropagator) -> Context | None:
+    """The context that these headers name, if they name a trace."""
     if not headers:
         return None
     context = propagator.extract(headers, context=Context())
     return context if trace.get_current_span(context).get_span_context().is_valid else None
+
+
+def _distinct(contexts: Iterable[Context | None]) -> list[Context]:
+    """Without those of the same creation, which shares one."""
+    found: dict[tuple[int, int], Context] = {}
+    for context in contexts:
+        if context is not None:
+            carried = trace.get_current_span(context).get_span_context()
+            found.setdefault((carried.trace_id, carried.span_id), context)
+            if len(found) == MOST_LINKS:
+                break
+    return list(found.values())
+
+
+def _origin(contexts: Sequence[Context]) -> tuple[Context | None, list[Link]]:
+    """The parent and the links of a span: what one creation made makes one trace with it; what several made links to all."""
+    parent = contexts[0] if len(contexts) == 1 else None
+    return parent, [Link(trace.get_current_span(each).get_span_context()) for each in contexts]
 
 
 def _own_headers(item: Item, fields: set[str]) -> dict[str, str]:
@@ -220,13 +250,13 @@ def _own_headers(item: Item, fields: set[str]) -> dict[str, str]:
     return {str(name).lower(): str(value) for name, value in headers.items()} if isinstance(headers, Mapping) else {}
 
 
-def _attributes(operation: str, box: Box, count: int | None = None) -> dict[str, AttributeValue]:
+def _attributes(operation: str, box: Box | JobBox, count: int | None = None) -> dict[str, AttributeValue]:
     attributes: dict[str, AttributeValue] = {
         "messaging.system": "boxengine",
         "messaging.operation.type": operation,
         "messaging.operation.name": operation,
         "messaging.destination.name": box.name,
-        "boxengine.box.type": box.type.value,
+        "boxengine.box.type": box.type.value if isinstance(box, Box) else "job",
     }
     if count is not None and count != 1:
         attributes["messaging.batch.message_count"] = count

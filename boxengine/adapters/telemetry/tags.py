@@ -1,4 +1,4 @@
-"""Tags of log lines: which box, bucket and item a line is about, even if the code that logs it does not know.
+"""Tags of log lines: which box, bucket and item, or which job, a line is about, even if the code that logs it does not know.
 
 The thread's context notes what it is working on; tags are made from that only when a line is really written.
 """
@@ -8,16 +8,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, Token
 from typing import NamedTuple
 
-from opentelemetry import propagate, trace
+from opentelemetry import context, propagate, trace
+from opentelemetry.context import Context
+from opentelemetry.propagators.textmap import TextMapPropagator
 
-from boxengine.adapters.telemetry.opentelemetry import carried_context
+from boxengine.adapters.telemetry.opentelemetry import carried_context, named_context
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
+from boxengine.domain.jobs import ClaimedJob, JobBox
 from boxengine.engine.observation import NullTracer
 from boxengine.ports import Around
 
@@ -51,10 +54,48 @@ class Work(NamedTuple):
             parts.append(f"item {ids[0]}" if len(ids) == 1 else f"{len(ids)} items from {min(ids)} to {max(ids)}")
         return ", ".join(parts)
 
+    @property
+    def tags(self) -> Mapping[str, object]:
+        """For a line that is logged meanwhile; those that are None are left out."""
+        tags: dict[str, object] = {"box": self.box.name, "partition": self.partition, "transport": self.transport}
+        item = self.item
+        if item is not None:
+            tags |= {"bucket": item.bucket, "item": item.id, **item.log_details}
+            tags |= _trace_of(lambda propagator: carried_context(item, propagator))
+        return tags
+
+
+class JobWork(NamedTuple):
+    """The attempt at a job, or at all jobs of a batch, that a thread is working on."""
+
+    box: JobBox
+    jobs: Sequence[ClaimedJob]
+
+    def __str__(self) -> str:
+        """For people: ``box reports, task export, job 12, attempt 2``."""
+        first = self.jobs[0]
+        ids = sorted(job.id for job in self.jobs)
+        which = (
+            f"job {first.id}, attempt {first.attempt}"
+            if len(ids) == 1
+            else f"{len(ids)} jobs from {ids[0]} to {ids[-1]}"
+        )
+        return f"box {self.box.name}, task {first.task}, {which}"
+
+    @property
+    def tags(self) -> Mapping[str, object]:
+        """For a line that is logged meanwhile."""
+        first, *others = self.jobs
+        tags: dict[str, object] = {"box": self.box.name, "task": first.task}
+        if not others:
+            tags |= {"job": first.id, "attempt": first.attempt}
+            tags |= _trace_of(lambda propagator: named_context(first.trace_context, propagator))
+        return tags
+
 
 # A context variable must belong to the module. Its value belongs to the running thread or task.
 _tags: ContextVar[Mapping[str, object] | None] = ContextVar("boxengine_log_tags", default=None)
-_work: ContextVar[Work | None] = ContextVar("boxengine_log_work", default=None)
+_work: ContextVar[Work | JobWork | None] = ContextVar("boxengine_log_work", default=None)
 
 
 @contextmanager
@@ -65,6 +106,20 @@ def bound(**tags: object) -> Iterator[None]:
         yield
     finally:
         _tags.reset(token)
+
+
+@contextmanager
+def following(headers: Mapping[str, str], **tags: object) -> Iterator[None]:
+    """In a process that works for another one: lines get these tags, and spans belong to the trace that the headers name."""
+    current = context.get_current()
+    with contextlib.suppress(Exception):  # of a propagator
+        current = propagate.extract(headers, context=current)
+    token = context.attach(current)
+    try:
+        with bound(**tags):
+            yield
+    finally:
+        context.detach(token)
 
 
 class TagFilter(logging.Filter):
@@ -85,9 +140,9 @@ class LogTracer(NullTracer):
     """Not a trace: notes what each thread is working on, for the tags of log lines and for ``in_hand``."""
 
     def __init__(self) -> None:
-        self._in_hand: dict[int, Work] = {}
+        self._in_hand: dict[int, Work | JobWork] = {}
 
-    def in_hand(self) -> dict[int, Work]:
+    def in_hand(self) -> dict[int, Work | JobWork]:
         """What each thread is working on, by its identifier. Any thread may call this."""
         return self._in_hand.copy()
 
@@ -103,6 +158,9 @@ class LogTracer(NullTracer):
     def sending_each(self, box: Box, transport: str) -> Around:
         return _Each(box, transport, self._in_hand)
 
+    def running(self, box: JobBox, jobs: Sequence[ClaimedJob]) -> AbstractContextManager[object]:
+        return _At(JobWork(box, jobs), self._in_hand)
+
 
 def safe(name: object) -> str:
     """The name of a tag, which must not hide an attribute that every record has."""
@@ -114,11 +172,11 @@ class _At(AbstractContextManager[None]):
 
     __slots__ = ("_before", "_in_hand", "_token", "_what")
 
-    def __init__(self, what: Work, in_hand: dict[int, Work]) -> None:
+    def __init__(self, what: Work | JobWork, in_hand: dict[int, Work | JobWork]) -> None:
         self._what = what
         self._in_hand = in_hand
-        self._before: Work | None = None
-        self._token: Token[Work | None] | None = None
+        self._before: Work | JobWork | None = None
+        self._token: Token[Work | JobWork | None] | None = None
 
     def __enter__(self) -> None:
         thread = threading.get_ident()
@@ -142,14 +200,14 @@ class _Each(AbstractContextManager[None]):
 
     __slots__ = ("_before", "_box", "_in_hand", "_thread", "_token", "_transport", "_what")
 
-    def __init__(self, box: Box, transport: str, in_hand: dict[int, Work]) -> None:
+    def __init__(self, box: Box, transport: str, in_hand: dict[int, Work | JobWork]) -> None:
         self._box = box
         self._transport = transport
         self._in_hand = in_hand
         self._thread = threading.get_ident()
         self._before = in_hand.get(self._thread)
         self._what: Work | None = None
-        self._token: Token[Work | None] | None = None
+        self._token: Token[Work | JobWork | None] | None = None
 
     def __call__(self, item: Item) -> AbstractContextManager[None]:
         # A new one for each item: what the transport starts meanwhile, a thread or a task, may keep it.
@@ -179,26 +237,15 @@ def _tags_of_work() -> Mapping[str, object]:
     # again, that would never end, and the error would be the transport's that wrote the first line.
     token = _work.set(None)
     try:
-        return _tags_of(work)
+        return {name: value for name, value in work.tags.items() if value is not None}
     finally:
         _work.reset(token)
 
 
-def _tags_of(work: Work) -> Mapping[str, object]:
-    tags: dict[str, object] = {"box": work.box.name, "partition": work.partition, "transport": work.transport}
-    item = work.item
-    if item is not None:
-        tags |= {"bucket": item.bucket, "item": item.id, **item.log_details}
-        trace_id = _trace_id(item)
-        if trace_id is not None:
-            tags["trace_id"] = trace_id
-    return {name: value for name, value in tags.items() if value is not None}
-
-
-def _trace_id(item: Item) -> str | None:
-    """Of the trace in which the item was created; the span at work may be that of a whole batch."""
+def _trace_of(found: Callable[[TextMapPropagator], Context | None]) -> Mapping[str, object]:
+    """The trace in which the item or job was created; the span at work may be that of a whole batch."""
     with contextlib.suppress(Exception):  # of a propagator: a log line must not fail a delivery
-        context = carried_context(item, propagate.get_global_textmap())
-        if context is not None:
-            return trace.format_trace_id(trace.get_current_span(context).get_span_context().trace_id)
-    return None
+        named = found(propagate.get_global_textmap())
+        if named is not None:
+            return {"trace_id": trace.format_trace_id(trace.get_current_span(named).get_span_context().trace_id)}
+    return {}

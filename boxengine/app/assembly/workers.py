@@ -135,6 +135,7 @@ def _jobs(ground: Ground) -> JobLoops:
         loops=ground.loops,
         clock=ground.clock,
         observer=ground.observer,
+        tracer=ground.tracer,
         error_tracker=ground.track,
         timing=timing_of(settings),
         bells=ground.bells,

@@ -116,7 +116,7 @@ class Boxes(Creating):
             rings=self.bells.has,
         )
         rows = SqlNewJobs(pipeline.box, pipeline.model or model, wakeup=wakeup)
-        return JobCreator(pipeline.box, rows, tasks=pipeline.tasks, codecs=codecs_of(pipeline))
+        return JobCreator(pipeline.box, rows, tasks=pipeline.tasks, codecs=codecs_of(pipeline), tracer=self._tracer)
 
     # ── looking at the configuration ─────────────────────────────────────────────────────────────────
 

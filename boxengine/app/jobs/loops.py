@@ -36,7 +36,7 @@ from boxengine.engine.jobs.timing import JobTiming
 from boxengine.engine.jobs.watchdog import Watchdog
 from boxengine.engine.running.closing import Closing
 from boxengine.engine.running.worker import Loop
-from boxengine.ports import Clock, ErrorTracker
+from boxengine.ports import Clock, ErrorTracker, Tracer
 from boxengine.ports.jobs import JobObserver
 
 NO_LIMIT = timedelta(days=36_500)
@@ -51,6 +51,7 @@ class JobGround:
     loops: LoopMaker
     clock: Clock
     observer: JobObserver
+    tracer: Tracer
     error_tracker: ErrorTracker
     timing: JobTiming
     bells: Bells
@@ -120,6 +121,7 @@ def _add(made: JobLoops, pipeline: JobPipeline, ground: JobGround, at_work: Jobs
         recorder=recorder,
         endings=endings,
         event_loop=ground.event_loop,
+        tracer=ground.tracer,
         processes=processes,
     )
     gate = PauseGate(

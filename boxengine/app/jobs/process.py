@@ -8,6 +8,7 @@ import pkgutil
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -56,9 +57,20 @@ def run(connection: Connection[Any, Any], lifeline: int) -> None:
     while True:
         order = line.order()
         line.tell(Begun())
-        end = _run(setup.box, order, loaded[order.job.task], line.ask)
+        with _followed(setup, order):
+            end = _run(setup.box, order, loaded[order.job.task], line.ask)
         line.rest()
         line.tell(end)
+
+
+def _followed(setup: Setup, order: Order) -> AbstractContextManager[None]:
+    """Has the handler's log lines say which job they are of, and its spans belong to the trace of the attempt."""
+    job, headers = order.job, order.trace_context or order.job.trace_context or {}
+    if not headers and setup.log_format is None:
+        return nullcontext()
+    from boxengine.adapters.telemetry.tags import following  # noqa: PLC0415 - takes as long as all other imports here
+
+    return following(headers, box=setup.box, task=job.task, job=job.id, attempt=job.attempt)
 
 
 def _run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -13,7 +14,9 @@ from boxengine.domain.json_values import json_text
 from boxengine.domain.new_values import unknown_attributes
 from boxengine.engine.jobs.spans import moment, span
 from boxengine.engine.jobs.timing import SHORTEST_LEASE
+from boxengine.engine.observation import NullTracer
 from boxengine.errors import InvalidItem
+from boxengine.ports import Tracer
 from boxengine.ports.contracts import ArgsCodec
 from boxengine.ports.jobs import NewJob, NewJobs
 
@@ -21,7 +24,6 @@ _T = TypeVar("_T")
 LONGEST_TEXT = 255
 _LARGEST = 2**31 - 1
 _LARGEST_ID = 2**63
-_TEXTS = ("idempotency_key", "lock_key", "producer", "consumer_group")
 _KNOWN = NewJobAttributes.__required_keys__ | NewJobAttributes.__optional_keys__
 MOST_PREDECESSORS = 1000
 """Of one job."""
@@ -68,7 +70,10 @@ class JobChecks:
             delay=delay,
             after=self._after(given.get("after")),
             after_failure=self._after_failure(given.get("after_failure")),
-            **{name: self._key(name, given.get(name)) for name in _TEXTS},
+            idempotency_key=self._key("idempotency_key", given),
+            lock_key=self._key("lock_key", given),
+            producer=self._key("producer", given),
+            consumer_group=self._key("consumer_group", given),
         )
 
     def _task(self, given: Mapping[str, Any]) -> str:
@@ -136,7 +141,8 @@ class JobChecks:
             raise self._refused(f"{name}: expected a whole number from {least} to {_LARGEST}; got {value!r}")
         return value
 
-    def _key(self, name: str, value: Any) -> str | None:
+    def _key(self, name: str, given: Mapping[str, Any]) -> str | None:
+        value = given.get(name)
         if value == "":
             raise self._refused(f"{name}: expected text that is not empty, or None")
         return self._text(name, value)
@@ -174,13 +180,16 @@ class JobCreator(JobChecks):
         *,
         tasks: Collection[str],
         codecs: Mapping[str, ArgsCodec] = MappingProxyType({}),
+        tracer: Tracer | None = None,
     ) -> None:
         """Args:
         tasks: those that have handlers; any other is refused.
         codecs: of arguments, by task; of other tasks they are JSON.
+        tracer: names the current trace, which the jobs' attempts continue; None: nobody follows them.
         """
         super().__init__(box, tasks=tasks, codecs=codecs)
         self._rows = rows
+        self._tracer = NullTracer() if tracer is None else tracer
 
     def create(self, session: Any, batch: Sequence[Mapping[str, Any]]) -> list[int]:
         """The ids in the order given.
@@ -191,4 +200,10 @@ class JobCreator(JobChecks):
         if not isinstance(batch, Iterable):
             raise self._no_dicts(batch)
         jobs = [self.checked(attributes) for attributes in batch]
-        return self._rows.insert(session, jobs) if jobs else []
+        if not jobs:
+            return []
+        with self._tracer.creating(self.box, len(jobs)):
+            context = self._tracer.inject({})
+            if context:
+                jobs = [replace(job, trace_context=context) for job in jobs]
+            return self._rows.insert(session, jobs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, assert_never
 
 from boxengine.domain.outcome import Failure
@@ -12,6 +12,7 @@ from boxengine.engine.jobs.handle import Job
 from boxengine.engine.jobs.interrupting import Interrupt
 from boxengine.engine.jobs.run import Run
 from boxengine.errors import BoxError, JobLost, JobProcessDied, JobRaised, JobRetry, JobTimeout
+from boxengine.ports import Tracer
 from boxengine.ports.job_processes import (
     Answer,
     Asked,
@@ -37,8 +38,9 @@ TRIES = 2
 class InProcess:
     """``executor: process``. The runner's thread holds the job, writes for the handler, and waits for the process."""
 
-    def __init__(self, processes: HandlerProcesses) -> None:
+    def __init__(self, processes: HandlerProcesses, tracer: Tracer) -> None:
         self._processes = processes
+        self._tracer = tracer
 
     def job(self, run: Run, unit: JobUnit) -> Job[Any]:
         return Job(run, unit)
@@ -46,7 +48,7 @@ class InProcess:
     def call(self, run: Run, job: Job[Any]) -> object:
         gone = ""
         for _ in range(TRIES):
-            talk = _Talk(run, job)
+            talk = _Talk(run, job, self._tracer.inject({}))
             try:
                 with self._processes.borrow() as process:
                     return talk.hold(process)
@@ -66,9 +68,13 @@ class InProcess:
 class _Talk:
     """The exchange with one process about one job."""
 
-    def __init__(self, run: Run, job: Job[Any]) -> None:
+    def __init__(self, run: Run, job: Job[Any], trace_context: Mapping[str, str]) -> None:
+        """Args:
+        trace_context: headers that name the trace of the attempt.
+        """
         self._run = run
         self._job = job
+        self._trace_context = trace_context
         self.begun = False
 
     def hold(self, process: HandlerProcess) -> object:
@@ -87,7 +93,7 @@ class _Talk:
 
     def _until_its_end(self, process: HandlerProcess, stop: Interrupt) -> Returned | Refused | Raised:
         told = self._run.until
-        process.send(Order(self._run.job, told))
+        process.send(Order(self._run.job, told, self._trace_context))
         while True:
             message = process.receive(TICK)
             if told != self._run.until:

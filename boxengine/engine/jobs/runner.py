@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from boxengine.domain.jobs import Canceled, Ending, Executor, JobBox, Requeued, Succeeded
+from boxengine.domain.jobs import Canceled, Ending, Executor, Failed, JobBox, Requeued, Succeeded
 from boxengine.engine.attempt import ends_the_worker
 from boxengine.engine.awaiting.event_loop import EventLoop
 from boxengine.engine.jobs.batch import BatchRunner
@@ -19,8 +20,9 @@ from boxengine.engine.jobs.interrupting import interruptible
 from boxengine.engine.jobs.recorder import LOST, NAMES, Recorder
 from boxengine.engine.jobs.run import Run
 from boxengine.engine.jobs.ways import Interruptible, way_of
+from boxengine.engine.observation import NullTracer
 from boxengine.errors import InvalidItem, JobLost, JobRetry, JobTimeout, StoreUnavailable
-from boxengine.ports import Clock
+from boxengine.ports import AttemptsFailed, Clock, Tracer
 from boxengine.ports.job_processes import HandlerProcesses
 from boxengine.ports.jobs import JobStore, JobUnit
 
@@ -43,17 +45,22 @@ class Runner:
         recorder: Recorder,
         endings: Endings,
         event_loop: EventLoop,
+        tracer: Tracer | None = None,
         processes: HandlerProcesses | None = None,
         interruptible: Interruptible = interruptible,
     ) -> None:
         """Args:
         handlers: by task.
         event_loop: runs handlers that are ``async def``.
+        tracer: follows each attempt; None: nobody does.
         processes: in which the handlers run; None: in this one.
         """
         self._box = box
+        self._tracer = NullTracer() if tracer is None else tracer
         self._ways = {
-            task: way_of(handler, loop=event_loop, interruptible=interruptible, processes=processes)
+            task: way_of(
+                handler, loop=event_loop, interruptible=interruptible, processes=processes, tracer=self._tracer
+            )
             for task, handler in handlers.items()
             if not isinstance(handler, BatchHandler)
         }
@@ -85,16 +92,23 @@ class Runner:
         for each in runs:
             each.began = began
         try:
-            if batch is None:
-                return self._run(run)
-            batch.attempt([each for each in runs if each.may_begin()])
-            return AT_ONCE
+            ready = [each for each in runs if each.may_begin()]
+            return self._traced(ready, batch) if ready else AT_ONCE
         finally:
             self._leave(runs, self._clock.monotonic() - began, visitor=visitor)
 
+    def _traced(self, runs: Sequence[Run], batch: BatchRunner | None) -> timedelta:
+        pause = AT_ONCE
+        with suppress(AttemptsFailed), self._tracer.running(self._box, [run.job for run in runs]):
+            if batch is None:
+                pause = self._run(runs[0])
+            else:
+                batch.attempt(runs)
+            if failed := _reasons(runs):
+                raise AttemptsFailed(failed)
+        return pause
+
     def _run(self, run: Run) -> timedelta:
-        if not run.may_begin():
-            return AT_ONCE
         unit = self._store.unit(self._box, run.job)
         try:
             run.ending = self._attempt(run, unit)
@@ -178,3 +192,17 @@ class Runner:
         else:
             self._recorder.close(run, NAMES[Succeeded] if written else LOST)
         return AT_ONCE
+
+
+def _reasons(runs: Sequence[Run]) -> dict[int, str]:
+    """Why attempts have failed, by job."""
+    found: dict[int, str] = {}
+    for run in runs:
+        if run.over:
+            continue
+        if run.is_lost():
+            found[run.job.id] = "the job was lost: another worker may have it"
+        elif isinstance(run.ending, Requeued | Failed) and run.ending.error:
+            # After the time, the first line says where and why.
+            found[run.job.id] = run.ending.error.partition("\n")[0].partition(" ")[2]
+    return found

@@ -15,6 +15,7 @@ from boxengine.engine.jobs.in_process import InProcess
 from boxengine.engine.jobs.interrupting import Interrupt
 from boxengine.engine.jobs.run import Run
 from boxengine.errors import JobLost
+from boxengine.ports import Tracer
 from boxengine.ports.job_processes import HandlerProcesses
 from boxengine.ports.jobs import JobUnit
 
@@ -71,13 +72,19 @@ class OnLoop:
 
 
 def way_of(
-    handler: Handler, *, loop: EventLoop, interruptible: Interruptible, processes: HandlerProcesses | None = None
+    handler: Handler,
+    *,
+    loop: EventLoop,
+    interruptible: Interruptible,
+    tracer: Tracer,
+    processes: HandlerProcesses | None = None,
 ) -> Way:
     """The way to call this handler.
 
     Args:
+        tracer: names the attempt's trace to a process.
         processes: in which the box's handlers run; None: in this one.
     """
     if processes is not None:
-        return InProcess(processes)
+        return InProcess(processes, tracer)
     return OnLoop(handler, loop) if asynchronous(handler) else InThread(handler, interruptible)

@@ -15,7 +15,7 @@ from boxengine.app.overview import job_reasons
 from boxengine.domain.jobs import JobBox, JobState
 from boxengine.ports.people.inspection import Towards
 from boxengine.ports.people.jobs import JobSearch
-from boxengine.web.console import job_acting, job_showing, parsing
+from boxengine.web.console import job_acting, job_showing, parsing, showing
 from boxengine.web.console.calls import Call, Refused
 from boxengine.web.console.job_parsing import SEARCH_NAMES, search_of
 from boxengine.web.console.paging import links, typed
@@ -74,6 +74,7 @@ def job(call: Call) -> Response:
         box=found,
         row=row,
         why=why,
+        trace_id=showing.trace_named_by(row["trace_context"]),
         advance=job_showing.advance(row["progress"]),
         progress=hiding.value(found.name, row["progress"]) if row["progress"] else None,
         parts={

@@ -66,6 +66,7 @@ def whole(found: JobRow, journal: Sequence[JobRow], why: JobReasons, box_name: s
         **{name: found[name] for name in ("priority", "lock_key", "idempotency_key", "partition_key", "lease_ttl")},
         **{name: found[name] for name in ("producer", "consumer_group", "worker", "token")},
         "lease_expires_at": showing.moment(found["lease_expires_at"]),
+        "trace_id": showing.trace_named_by(found["trace_context"]),
         "args": kept(arguments(found["args"]), box_name, hiding),
         "checkpoint": kept(found["checkpoint"], box_name, hiding),
         "why": list(why.sentences),

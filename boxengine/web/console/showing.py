@@ -168,7 +168,11 @@ def options_of(row: ItemRow) -> Any:
 
 def trace_of(row: ItemRow) -> str | None:
     """The id of the trace in which the item was created."""
-    headers = row.options.get("headers") if isinstance(row.options, Mapping) else None
+    return trace_named_by(row.options.get("headers") if isinstance(row.options, Mapping) else None)
+
+
+def trace_named_by(headers: Any) -> str | None:
+    """The id of the trace that stored headers name, whatever somebody has stored there."""
     parent = headers.get("traceparent") if isinstance(headers, dict) else None
     found = _TRACE.match(parent) if isinstance(parent, str) else None
     return found[1] if found else None

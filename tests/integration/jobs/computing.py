@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import multiprocessing
 import os
 import re
@@ -11,6 +12,8 @@ import subprocess
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from opentelemetry import propagate
 
 from boxengine import Contract, Failure, Int64, ProcessJob
 
@@ -117,3 +120,11 @@ class Measure:
 
 def no_json(job: ProcessJob[Any]) -> object:
     return object()
+
+
+def traced(job: object) -> dict[str, str]:
+    """Returns the headers that a request of the handler would carry. For threads, too."""
+    logging.getLogger("shop").warning("at work")
+    headers: dict[str, str] = {}
+    propagate.inject(headers)
+    return headers

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -40,6 +42,7 @@ SETUP = process.Setup(
         "spin": "tests.integration.jobs.computing.until_cancelled",
         "refuse": "tests.integration.jobs.computing.refusing",
         "hold": "tests.integration.jobs.computing.hold_the_interpreter_until_told",
+        "traced": "tests.integration.jobs.computing.traced",
         "impatient": "tests.integration.jobs.computing.impatient",
         "no": "tests.integration.jobs.nowhere.no",
     },
@@ -111,6 +114,27 @@ def test_a_process_ends_itself_where_the_lease_of_its_job_ends_and_its_worker_do
         child.send(Prolonged(job().held, 0.0))
         with pytest.raises(ProcessGone, match="was killed by SIGKILL"):
             hear(child, Call)
+
+
+@pytest.mark.parametrize("where", ["attempt", "creation", None], ids=["traced", "only its creation is", "not traced"])
+def test_a_handlers_lines_name_its_job_and_trace_and_its_requests_continue_the_trace(
+    where: str | None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    trace_id = "0af7651916cd43dd8448eb211c80319c"
+    context = {"traceparent": f"00-{trace_id}-b7ad6b7169203331-01"}
+    traced = replace(job("traced"), trace_context=context if where == "creation" else None)
+    start = replace(START, setup=replace(SETUP, log_format="json", log_level=20))
+    with begun(start) as child:
+        child.send(Order(traced, LATER, context if where == "attempt" else {}))
+        hear(child, Begun)
+        returned = hear(child, Returned)
+        child.send(Order(job("refuse", {"what": "error"}), LATER))
+        hear(child, Begun)
+        hear(child, Raised)
+    assert json.loads(returned.result) == (context if where else {})
+    (line,) = (json.loads(line) for line in capfd.readouterr().err.splitlines() if "at work" in line)
+    tags = {"box": "report_job", "task": "traced", "job": 7, "attempt": 1} | ({"trace_id": trace_id} if where else {})
+    assert {name: line[name] for name in line if name not in ("time", "level", "logger", "message", "pid")} == tags
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_a_table_of_an_earlier_version_gets_what_it_lacks_and_keeps_its_jobs(eng
     run(
         engine,
         "DROP TABLE report_jobs_after",
-        "ALTER TABLE report_jobs DROP COLUMN consumer_group, DROP COLUMN cancel_requested",
+        "ALTER TABLE report_jobs DROP COLUMN trace_context, DROP COLUMN cancel_requested",
         "DROP INDEX ix_report_jobs_finished" + ("" if postgres else " ON report_jobs"),
     )
     if postgres:
@@ -54,7 +54,7 @@ def test_a_table_of_an_earlier_version_gets_what_it_lacks_and_keeps_its_jobs(eng
     steps = plan(engine)
     assert [(step.table, step.purpose) for step in steps] == [
         ("report_jobs", "add the column cancel_requested"),
-        ("report_jobs", "add the column consumer_group"),
+        ("report_jobs", "add the column trace_context"),
         ("report_jobs", "make the index ix_report_jobs_finished"),
         *([("report_jobs_events", "autovacuum settings for a table whose rows change often")] if postgres else []),
         *([("report_jobs_after", "make the table")] * (4 if postgres else 3)),

@@ -25,6 +25,7 @@ from boxengine.engine.jobs.run import Runs
 from boxengine.engine.jobs.runner import Runner
 from boxengine.engine.jobs.timing import JobTiming
 from boxengine.engine.jobs.watchdog import Watchdog
+from boxengine.ports import Tracer
 from boxengine.ports.contracts import ArgsCodec
 from boxengine.ports.job_processes import HandlerProcesses
 from boxengine.ports.jobs import JobEvent, NewJob
@@ -47,6 +48,7 @@ class Crew:
         box: JobBox = BOX,
         condition: Callable[[], Condition] | None = None,
         processes: HandlerProcesses | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         """Args:
         condition: makes what threads wait on; None: real ones.
@@ -84,6 +86,7 @@ class Crew:
             recorder=self.recorder,
             endings=endings,
             event_loop=self.loop,
+            tracer=tracer,
             processes=processes,
         )
         self.keeper = Keeper(box, **shared, outages=outages, timing=TIMING)

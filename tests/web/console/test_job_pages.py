@@ -44,6 +44,28 @@ def states(console: Console) -> dict[int, str]:
     return {job["id"]: job["status"] for job in listed}
 
 
+@pytest.mark.parametrize(
+    "address", ["https://traces.example/{trace_id}?from=boxengine", None], ids=["with an address", "without one"]
+)
+def test_the_page_of_an_item_and_of_a_job_lead_to_the_traces_of_their_creation(
+    make_console: Callable[..., Console], postgres_url: str, address: str | None
+) -> None:
+    headers = {"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01"}
+    shown = "" if address is None else f'trace_url: "{address.replace("{", "{{").replace("}", "}}")}", '
+    console = make_console(postgres_url, JOBS.replace("console: {{", f"console: {{{{{shown}", 1))
+    console.create("order_outbox_item", {"event_key": "17", "payload": b"{}", "options": {"headers": headers}})
+    console.create_job()
+    console.create_job()
+    console.change_jobs("id = 1", trace_context=json.dumps(headers))
+    console.change_jobs("id = 2", trace_context='["no headers"]')
+    link = "ab" * 16 if address is None else f'href="{address.replace("{trace_id}", "ab" * 16)}"'
+    browser, client = console.browser(), console.client()
+    for page in ("/boxes/order-outbox-item/items/1", f"{BOX}/jobs/1"):
+        assert link in browser.get(page).text
+    assert "Trace</dt>" not in browser.get(f"{BOX}/jobs/2").text
+    assert [client.get(f"{API}/{job}").json["trace_id"] for job in (1, 2)] == ["ab" * 16, None]
+
+
 def test_a_failed_job_is_found_from_the_overview_understood_and_run_again(each_job_console: Console) -> None:
     console = each_job_console
     console.create_job(args={"rows": 3, "fail": 2}, max_attempts=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -32,6 +33,7 @@ class Row:
     partition_key: str = ""
     producer: str | None = None
     consumer_group: str | None = None
+    trace_context: Mapping[str, str] | None = None
     status: JobState = JobState.QUEUED
     waits: Waits = Waits.NOTHING
     attempt: int = 0
@@ -72,6 +74,7 @@ def claimed(row: Row, *, for_age: bool) -> ClaimedJob:
         partition_key=row.partition_key,
         checkpoint=row.checkpoint,
         created_at=row.created_at,
+        trace_context=row.trace_context,
         previous_start=next((moment for moment, _, told in picked if told["attempt"] == row.attempt - 1), None),
         for_age=for_age,
     )

@@ -73,6 +73,7 @@ class JobTables:
             partition_key=job.partition_key,
             producer=job.producer,
             consumer_group=job.consumer_group,
+            trace_context=job.trace_context,
             waits=Waits.TIME if delayed else Waits.NOTHING,
             after={each: end_of_waiting(rows[each].status, job.after_failure) is not True for each in job.after},
             after_failure=job.after_failure,

@@ -41,6 +41,7 @@ _NAMES = (
     "partition_key",
     "checkpoint",
     "created_at",
+    "trace_context",
 )
 _FIELDS = (*_NAMES, "previous_start")
 Found = tuple[int, str | None]

@@ -157,6 +157,7 @@ def _values(job: NewJob, predecessors: Predecessors) -> Mapping[str, Any]:
         "lease_ttl": int(job.lease_ttl.total_seconds()),
         "producer": job.producer,
         "consumer_group": job.consumer_group,
+        "trace_context": job.trace_context,
         "given_at": job.available_at,
         "delay_seconds": 0.0 if job.delay is None else job.delay.total_seconds(),
     }

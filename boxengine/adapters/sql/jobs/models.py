@@ -67,6 +67,8 @@ class JobItem:
     error: Mapped[str | None] = mapped_column(Log)
     producer: Mapped[str | None] = mapped_column(Name)
     consumer_group: Mapped[str | None] = mapped_column(Name)
+    trace_context: Mapped[Any] = mapped_column(Json, nullable=True)
+    """Headers that name the trace of its creation."""
     created_at: Mapped[datetime] = mapped_column(Moment, server_default=utc_now())
     started_at: Mapped[datetime | None] = mapped_column(Moment)
     """When it was claimed first."""

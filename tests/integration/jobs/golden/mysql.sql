@@ -1,9 +1,9 @@
 -- work: create
-INSERT INTO report_jobs (task, args, idempotency_key, lock_key, partition_key, priority, available_at, waits, max_attempts, lease_ttl, producer, consumer_group)
-VALUES (%(task__0)s, %(args__0)s, %(idempotency_key__0)s, %(lock_key__0)s, %(partition_key__0)s, %(priority__0)s, coalesce(%(given_at__0)s, (utc_timestamp(6) + INTERVAL (%(delay_seconds__0)s) SECOND)), %(waits__0)s, %(max_attempts__0)s, %(lease_ttl__0)s, %(producer__0)s, %(consumer_group__0)s),
-       (%(task__1)s, %(args__1)s, %(idempotency_key__1)s, %(lock_key__1)s, %(partition_key__1)s, %(priority__1)s, coalesce(%(given_at__1)s, (utc_timestamp(6) + INTERVAL (%(delay_seconds__1)s) SECOND)), %(waits__1)s, %(max_attempts__1)s, %(lease_ttl__1)s, %(producer__1)s, %(consumer_group__1)s),
-       (%(task__2)s, %(args__2)s, %(idempotency_key__2)s, %(lock_key__2)s, %(partition_key__2)s, %(priority__2)s, coalesce(%(given_at__2)s, (utc_timestamp(6) + INTERVAL (%(delay_seconds__2)s) SECOND)), %(waits__2)s, %(max_attempts__2)s, %(lease_ttl__2)s, %(producer__2)s, %(consumer_group__2)s) RETURNING report_jobs.id,
-                                                                                                                                                                                                                                                                                                                 report_jobs.id AS id__1;
+INSERT INTO report_jobs (task, args, idempotency_key, lock_key, partition_key, priority, available_at, waits, max_attempts, lease_ttl, producer, consumer_group, trace_context)
+VALUES (%(task__0)s, %(args__0)s, %(idempotency_key__0)s, %(lock_key__0)s, %(partition_key__0)s, %(priority__0)s, coalesce(%(given_at__0)s, (utc_timestamp(6) + INTERVAL (%(delay_seconds__0)s) SECOND)), %(waits__0)s, %(max_attempts__0)s, %(lease_ttl__0)s, %(producer__0)s, %(consumer_group__0)s, %(trace_context__0)s),
+       (%(task__1)s, %(args__1)s, %(idempotency_key__1)s, %(lock_key__1)s, %(partition_key__1)s, %(priority__1)s, coalesce(%(given_at__1)s, (utc_timestamp(6) + INTERVAL (%(delay_seconds__1)s) SECOND)), %(waits__1)s, %(max_attempts__1)s, %(lease_ttl__1)s, %(producer__1)s, %(consumer_group__1)s, %(trace_context__1)s),
+       (%(task__2)s, %(args__2)s, %(idempotency_key__2)s, %(lock_key__2)s, %(partition_key__2)s, %(priority__2)s, coalesce(%(given_at__2)s, (utc_timestamp(6) + INTERVAL (%(delay_seconds__2)s) SECOND)), %(waits__2)s, %(max_attempts__2)s, %(lease_ttl__2)s, %(producer__2)s, %(consumer_group__2)s, %(trace_context__2)s) RETURNING report_jobs.id,
+                                                                                                                                                                                                                                                                                                                                       report_jobs.id AS id__1;
 INSERT INTO report_jobs_events (job_id, kind, payload)
 VALUES (%(job_id)s, %(kind)s, %(payload)s);
 
@@ -12,8 +12,8 @@ SELECT report_jobs.id,
        report_jobs.status
 FROM report_jobs
 WHERE report_jobs.id IN (%(id_1_1)s);
-INSERT INTO report_jobs (task, args, idempotency_key, lock_key, partition_key, priority, available_at, waits, max_attempts, lease_ttl, producer, consumer_group)
-VALUES (%(task)s, %(args)s, %(idempotency_key)s, %(lock_key)s, %(partition_key)s, %(priority)s, coalesce(%(given_at)s, (utc_timestamp(6) + INTERVAL (%(delay_seconds)s) SECOND)), %(waits)s, %(max_attempts)s, %(lease_ttl)s, %(producer)s, %(consumer_group)s);
+INSERT INTO report_jobs (task, args, idempotency_key, lock_key, partition_key, priority, available_at, waits, max_attempts, lease_ttl, producer, consumer_group, trace_context)
+VALUES (%(task)s, %(args)s, %(idempotency_key)s, %(lock_key)s, %(partition_key)s, %(priority)s, coalesce(%(given_at)s, (utc_timestamp(6) + INTERVAL (%(delay_seconds)s) SECOND)), %(waits)s, %(max_attempts)s, %(lease_ttl)s, %(producer)s, %(consumer_group)s, %(trace_context)s);
 INSERT INTO report_jobs_after (job_id, after_id, waiting, after_failure)
 VALUES (%(job_id)s, %(after_id)s, %(waiting)s, %(after_failure)s);
 INSERT INTO report_jobs_events (job_id, kind, payload)
@@ -75,6 +75,7 @@ SELECT report_jobs.id,
        report_jobs.partition_key,
        report_jobs.checkpoint,
        report_jobs.created_at,
+       report_jobs.trace_context,
        CASE
            WHEN (report_jobs.attempt > %(attempt_1)s) THEN
                   (SELECT report_jobs_events.ts
@@ -708,6 +709,7 @@ CREATE TABLE report_jobs (
     error TEXT CHARACTER SET utf8mb4,
     producer VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     consumer_group VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    trace_context JSON,
     created_at DATETIME(6) NOT NULL DEFAULT (utc_timestamp(6)),
     started_at DATETIME(6),
     finished_at DATETIME(6),

@@ -1,5 +1,5 @@
 -- work: create
-INSERT INTO report_jobs (task, args, idempotency_key, lock_key, partition_key, priority, available_at, waits, max_attempts, lease_ttl, producer, consumer_group)
+INSERT INTO report_jobs (task, args, idempotency_key, lock_key, partition_key, priority, available_at, waits, max_attempts, lease_ttl, producer, consumer_group, trace_context)
 SELECT p0::VARCHAR,
        p1::JSONB,
        p2::VARCHAR,
@@ -11,7 +11,8 @@ SELECT p0::VARCHAR,
                                p8::INTEGER,
                                p9::INTEGER,
                                p10::VARCHAR,
-                               p11::VARCHAR
+                               p11::VARCHAR,
+                               p12::JSONB
 FROM (
       VALUES (%(task__0)s::VARCHAR,
               %(args__0)s::JSONB,
@@ -25,6 +26,7 @@ FROM (
               %(lease_ttl__0)s::INTEGER,
               %(producer__0)s::VARCHAR,
               %(consumer_group__0)s::VARCHAR,
+              %(trace_context__0)s::JSONB,
               0), (%(task__1)s::VARCHAR,
                    %(args__1)s::JSONB,
                    %(idempotency_key__1)s::VARCHAR,
@@ -37,6 +39,7 @@ FROM (
                    %(lease_ttl__1)s::INTEGER,
                    %(producer__1)s::VARCHAR,
                    %(consumer_group__1)s::VARCHAR,
+                   %(trace_context__1)s::JSONB,
                    1), (%(task__2)s::VARCHAR,
                         %(args__2)s::JSONB,
                         %(idempotency_key__2)s::VARCHAR,
@@ -49,7 +52,8 @@ FROM (
                         %(lease_ttl__2)s::INTEGER,
                         %(producer__2)s::VARCHAR,
                         %(consumer_group__2)s::VARCHAR,
-                        2)) AS imp_sen(p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, sen_counter)
+                        %(trace_context__2)s::JSONB,
+                        2)) AS imp_sen(p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, sen_counter)
 ORDER BY sen_counter RETURNING report_jobs.id,
                                report_jobs.id AS id__1;
 INSERT INTO report_jobs_events (job_id, kind, payload)
@@ -60,8 +64,8 @@ SELECT report_jobs.id,
        report_jobs.status
 FROM report_jobs
 WHERE report_jobs.id IN (%(id_1_1)s::BIGINT);
-INSERT INTO report_jobs (task, args, idempotency_key, lock_key, partition_key, priority, available_at, waits, max_attempts, lease_ttl, producer, consumer_group)
-VALUES (%(task)s::VARCHAR, %(args)s::JSONB, %(idempotency_key)s::VARCHAR, %(lock_key)s::VARCHAR, %(partition_key)s::VARCHAR, %(priority)s::INTEGER, coalesce(%(given_at)s::TIMESTAMP WITH TIME ZONE, (clock_timestamp() + %(delay_seconds)s * interval '1 second')), %(waits)s::SMALLINT, %(max_attempts)s::INTEGER, %(lease_ttl)s::INTEGER, %(producer)s::VARCHAR, %(consumer_group)s::VARCHAR) RETURNING report_jobs.id;
+INSERT INTO report_jobs (task, args, idempotency_key, lock_key, partition_key, priority, available_at, waits, max_attempts, lease_ttl, producer, consumer_group, trace_context)
+VALUES (%(task)s::VARCHAR, %(args)s::JSONB, %(idempotency_key)s::VARCHAR, %(lock_key)s::VARCHAR, %(partition_key)s::VARCHAR, %(priority)s::INTEGER, coalesce(%(given_at)s::TIMESTAMP WITH TIME ZONE, (clock_timestamp() + %(delay_seconds)s * interval '1 second')), %(waits)s::SMALLINT, %(max_attempts)s::INTEGER, %(lease_ttl)s::INTEGER, %(producer)s::VARCHAR, %(consumer_group)s::VARCHAR, %(trace_context)s::JSONB) RETURNING report_jobs.id;
 INSERT INTO report_jobs_after (job_id, after_id, waiting, after_failure)
 VALUES (%(job_id)s::BIGINT, %(after_id)s::BIGINT, %(waiting)s::SMALLINT, %(after_failure)s::VARCHAR);
 INSERT INTO report_jobs_events (job_id, kind, payload)
@@ -106,7 +110,8 @@ WITH ready AS
                                                                                  report_jobs.lock_key,
                                                                                  report_jobs.partition_key,
                                                                                  report_jobs.checkpoint,
-                                                                                 report_jobs.created_at),
+                                                                                 report_jobs.created_at,
+                                                                                 report_jobs.trace_context),
      picked AS
   (INSERT INTO report_jobs_events (job_id, kind, payload) SELECT claimed.id AS id,
                                                                  %(param_1)s::VARCHAR AS anon_1,
@@ -126,6 +131,7 @@ SELECT claimed.id,
        claimed.partition_key,
        claimed.checkpoint,
        claimed.created_at,
+       claimed.trace_context,
        CASE
            WHEN (claimed.attempt > %(attempt_2)s::INTEGER) THEN
                   (SELECT report_jobs_events.ts
@@ -200,6 +206,7 @@ SELECT report_jobs.id,
        report_jobs.partition_key,
        report_jobs.checkpoint,
        report_jobs.created_at,
+       report_jobs.trace_context,
        CASE
            WHEN (report_jobs.attempt > %(attempt_1)s::INTEGER) THEN
                   (SELECT report_jobs_events.ts
@@ -254,7 +261,8 @@ WITH ready AS
                                                                                  report_jobs.lock_key,
                                                                                  report_jobs.partition_key,
                                                                                  report_jobs.checkpoint,
-                                                                                 report_jobs.created_at),
+                                                                                 report_jobs.created_at,
+                                                                                 report_jobs.trace_context),
      picked AS
   (INSERT INTO report_jobs_events (job_id, kind, payload) SELECT claimed.id AS id,
                                                                  %(param_1)s::VARCHAR AS anon_1,
@@ -274,6 +282,7 @@ SELECT claimed.id,
        claimed.partition_key,
        claimed.checkpoint,
        claimed.created_at,
+       claimed.trace_context,
        CASE
            WHEN (claimed.attempt > %(attempt_2)s::INTEGER) THEN
                   (SELECT report_jobs_events.ts
@@ -393,7 +402,8 @@ WITH aged AS
                                                                                         report_jobs.lock_key,
                                                                                         report_jobs.partition_key,
                                                                                         report_jobs.checkpoint,
-                                                                                        report_jobs.created_at),
+                                                                                        report_jobs.created_at,
+                                                                                        report_jobs.trace_context),
      picked AS
   (INSERT INTO report_jobs_events (job_id, kind, payload) SELECT claimed.id AS id,
                                                                  %(param_1)s::VARCHAR AS anon_1,
@@ -413,6 +423,7 @@ SELECT claimed.id,
        claimed.partition_key,
        claimed.checkpoint,
        claimed.created_at,
+       claimed.trace_context,
        CASE
            WHEN (claimed.attempt > %(attempt_2)s::INTEGER) THEN
                   (SELECT report_jobs_events.ts
@@ -1123,6 +1134,7 @@ CREATE TABLE report_jobs (
     error TEXT,
     producer VARCHAR(255),
     consumer_group VARCHAR(255),
+    trace_context JSONB,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     started_at TIMESTAMP WITH TIME ZONE,
     finished_at TIMESTAMP WITH TIME ZONE,
