@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from boxengine.adapters.http.tls import ClientCertificate, Unusable, validity_of
+from boxengine.adapters.http.client_certificate import ClientCertificate, Unusable, validity_of
 from boxengine.domain.box import Box
 from boxengine.ports.people.checkup import Remark
 

@@ -14,10 +14,11 @@ from threading import Lock
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
+from boxengine.adapters.http.client_certificate import ClientCertificate, Unusable
 from boxengine.adapters.http.guard import Guard, is_private_literal
 from boxengine.adapters.http.head import HeadInTime
 from boxengine.adapters.http.headers import CONTROL, NAME
-from boxengine.adapters.http.tls import ClientCertificate, Contexts, Unusable, advice, is_refusal
+from boxengine.adapters.http.tls import Contexts, advice, is_refusal
 from boxengine.domain.masking import masked_text
 from boxengine.errors import BoxError, Unavailable
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from string import Formatter
 
 from boxengine.adapters.http.checkup import CertificateCheckup
-from boxengine.adapters.http.tls import ClientCertificate
+from boxengine.adapters.http.client_certificate import ClientCertificate
 from boxengine.adapters.kafka.checkup import KafkaCheckup
 from boxengine.adapters.sql.checking.checkup import SqlCheckup
 from boxengine.adapters.system import SystemClock

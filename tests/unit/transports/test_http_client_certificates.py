@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from boxengine.adapters.http.checkup import CertificateCheckup
-from boxengine.adapters.http.tls import ClientCertificate, Validity, validity_of
+from boxengine.adapters.http.client_certificate import ClientCertificate, Validity, validity_of
 from boxengine.adapters.http.transport import HttpTransport
 from boxengine.domain.outcome import Failure
 from boxengine.engine.delivering.calls.pipeline import TransportSpec
