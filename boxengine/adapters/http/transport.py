@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 from boxengine.adapters.cloudevents import STRUCTURED_TYPE, CloudEvents, Format, demand_format
 from boxengine.adapters.http.client_certificate import CERTIFICATE, ClientCertificate, demand_use
-from boxengine.adapters.http.endpoint import Answer, BrokenOff, Endpoint, NotConnected, NotInTime, Target, method_of
+from boxengine.adapters.http.endpoint import Answer, BrokenOff, Endpoint, NotConnected, NotInTime
 from boxengine.adapters.http.guard import AddressRefused
 from boxengine.adapters.http.headers import CONTROL, of_an_item, of_the_configuration
 from boxengine.adapters.http.pause import Pause, retry_after
 from boxengine.adapters.http.signature import Signer
+from boxengine.adapters.http.target import Target, method_of
 from boxengine.adapters.serializers import SerializationContext, Serializer, serialized
 from boxengine.adapters.serializers import loaded as loaded_serializer
 from boxengine.adapters.serializers import serializer as find_serializer
