@@ -119,8 +119,8 @@ def cancel(
 ) -> None:
     """Cancel queued jobs, and ask the handlers of running ones to stop.
 
-    A handler learns of the cancel with its next heartbeat, by default within ten seconds, and stops when it reads
-    job.cancelled. A handler that never reads it runs to its end.
+    A handler learns of the cancel within half a second, or with its next heartbeat if its worker gets no wake-ups, and stops
+    when it reads job.cancelled. A handler that never reads it runs to its end.
 
     Examples: boxengine jobs cancel report_job 42; boxengine jobs cancel report_job --task export --yes
     """
@@ -231,7 +231,7 @@ def _desk(boxes: Boxes, name: str) -> Iterator[tuple[JobDesk, JobBox]]:
 
     box, store = _box(boxes, name), connect_to_jobs(boxes)
     try:
-        yield SqlJobDesk(store), box
+        yield SqlJobDesk(store, wakeup=boxes.job_wakeup), box
     finally:
         store.close()
 

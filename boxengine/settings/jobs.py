@@ -121,7 +121,7 @@ class JobsSettings(Section):
     """How workers look after long jobs."""
 
     heartbeat: Seconds = timedelta(seconds=10)
-    """Between two signs of life; of a job with a short lease a third of that. A request to cancel is heard of with it."""
+    """Between two signs of life; of a job with a short lease a third of that. Where no wake-up arrives, it tells of a cancel."""
     reaper_period: Seconds = timedelta(seconds=10)
     """Between two looks for silent workers, at most: the reaper comes when the next lease ends."""
     poll_interval: Seconds = timedelta(seconds=1)

@@ -22,6 +22,7 @@ from boxengine.settings import Resolved
 if TYPE_CHECKING:
     from sqlalchemy import Table
 
+    from boxengine.adapters.sql.jobs.wakeup import JobWakeup
     from boxengine.adapters.sql.waking.eased_notify import EasedNotify
     from boxengine.engine.create import Creator
     from boxengine.engine.jobs.create import JobCreator
@@ -102,21 +103,25 @@ class Boxes(Creating):
 
     def _make_job_creator(self, pipeline: JobPipeline, model: type | None) -> JobCreator:
         from boxengine.adapters.sql.jobs.insert import SqlNewJobs  # noqa: PLC0415 - see above
-        from boxengine.adapters.sql.jobs.wakeup import JobWakeup  # noqa: PLC0415
         from boxengine.app.jobs.contracts import codecs_of  # noqa: PLC0415
         from boxengine.engine.jobs.create import JobCreator  # noqa: PLC0415
 
+        rows = SqlNewJobs(pipeline.box, pipeline.model or model, wakeup=self.job_wakeup(pipeline.box.name))
+        return JobCreator(pipeline.box, rows, tasks=pipeline.tasks, codecs=codecs_of(pipeline), tracer=self._tracer)
+
+    def job_wakeup(self, box_name: str) -> JobWakeup:
+        """What tells the workers of this box of long jobs, as configured."""
+        from boxengine.adapters.sql.jobs.wakeup import JobWakeup  # noqa: PLC0415 - see above
+
         how = self._creating.settings.job_wakeup_in_force
-        wakeup = JobWakeup(
-            pipeline.box.name,
+        return JobWakeup(
+            box_name,
             notify=how == "notify",
             signal=self._redis_signal if how == "redis" else None,
             eased=self._eased,
             ring=self.bells.ring,
             rings=self.bells.has,
         )
-        rows = SqlNewJobs(pipeline.box, pipeline.model or model, wakeup=wakeup)
-        return JobCreator(pipeline.box, rows, tasks=pipeline.tasks, codecs=codecs_of(pipeline), tracer=self._tracer)
 
     # ── looking at the configuration ─────────────────────────────────────────────────────────────────
 

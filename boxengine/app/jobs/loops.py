@@ -7,6 +7,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 
 from boxengine.adapters.sql.jobs.pauses import SqlJobPauses
 from boxengine.adapters.sql.jobs.schedules import SqlSchedules
@@ -182,7 +183,12 @@ def _watching(pipeline: JobPipeline, handover: Handover, ground: JobGround) -> l
         timing=ground.timing,
     )
     reaper = Reaper(box, store=ground.store, handover=handover, observer=ground.observer, timing=ground.timing)
-    made = [loops.make(f"job-keeper-{name}", keeper.turn), loops.make(f"job-reaper-{name}", reaper.turn)]
+    ground.bells.add_for_requests(name, keeper.hurry)
+    forget = partial(ground.bells.remove, name, keeper.hurry)
+    made = [
+        loops.make(f"job-keeper-{name}", keeper.turn, interrupt=forget),
+        loops.make(f"job-reaper-{name}", reaper.turn),
+    ]
     if pipeline.schedules:
         scheduler = Scheduler(
             box,

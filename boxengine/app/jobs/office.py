@@ -36,7 +36,7 @@ class JobOffice:
         models = {name: pipeline.model for name, pipeline in pipelines.items() if pipeline.model is not None}
         self._jobs = SqlJobs(store.engine, models)
         self.boxes: tuple[JobBox, ...] = tuple(pipeline.box for pipeline in pipelines.values())
-        self.desk: JobDesk = SqlJobDesk(self._jobs)
+        self.desk: JobDesk = SqlJobDesk(self._jobs, wakeup=boxes.job_wakeup)
         self.inspector: JobInspector = SqlJobInspector(self._jobs)
         self.pauses: JobPauses = SqlJobPauses(self._jobs)
         self.workers: Workers = SqlJobWorkers(self._jobs, self.boxes)

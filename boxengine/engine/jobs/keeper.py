@@ -34,14 +34,20 @@ class Keeper:
         self._outages = outages
         self._what = f"heartbeats for jobs of {box.name}"
         self._timing = timing
+        self._hurried = False
+
+    def hurry(self) -> None:
+        """Somebody has asked a job of the box to stop: the next turn sends a heartbeat, which learns of it. For any thread."""
+        self._hurried = True
 
     def turn(self) -> timedelta:
         """Sends a heartbeat for all jobs as soon as one of them is due, so that they stay together."""
+        hurried, self._hurried = self._hurried, False
         now = self._clock.monotonic()
         runs = [run for run in self._runs.of(self._box) if not run.is_lost()]
         if not runs:
             self._outages.idle(self._what)  # of the jobs whose heartbeats failed none is left
-        if not any(run.is_due(now) for run in runs):
+        if not any(hurried or run.is_due(now) for run in runs):
             return timedelta(seconds=self._timing.watch)
         return self._beat(runs, now)
 

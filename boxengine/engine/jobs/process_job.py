@@ -73,7 +73,7 @@ class ProcessJob(JobFacts[A]):
     def cancelled(self) -> bool:
         """Whether somebody has asked to cancel the job. If a handler reads ``True`` and then returns, the job is canceled.
 
-        The worker learns of the request with its next heartbeat.
+        A wake-up tells the worker of the request within half a second; if none arrives, the next heartbeat does.
         """
         return bool(self._ask("cancelled"))
 

@@ -1,4 +1,4 @@
-"""A commit wakes the worker: here it looks for jobs by itself once an hour."""
+"""A commit wakes the worker: here it looks for jobs by itself once an hour, and sends a heartbeat as rarely."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
+from boxengine.adapters.sql.jobs.desk import SqlJobDesk
 from boxengine.adapters.sql.waking.listen import PostgresWakeups
 from boxengine.app.boxes import load
 from boxengine.domain.jobs import JobState
 from boxengine.ports import Signal
+from boxengine.ports.jobs import JobFilter
+from tests.eventually import eventually
 from tests.integration.jobs.handlers import ReportJob
 from tests.integration.jobs.shop import NAME, Shop
 
-RARELY = {"poll_interval": 3600}
+RARELY = {"poll_interval": 3600, "heartbeat": 3600}
 LONG = timedelta(seconds=60)
 TIMES = 3
 """The first look of a worker, and that after a job's end, would find a job without being told: so there are several."""
@@ -55,6 +58,39 @@ def test_a_job_of_the_workers_own_process_needs_no_server_to_tell_it(
         for rows in range(TIMES):
             job = shop.create("export", args={"rows": rows}, delay=0.01)
             shop.becomes(job, JobState.SUCCEEDED)
+
+
+@pytest.mark.parametrize("task", ["until_cancelled", "until_told"], ids=["def", "async def"])
+def test_a_handler_at_work_learns_at_once_that_another_process_cancels_its_job(told: Shop, task: str) -> None:
+    desk = SqlJobDesk(told.store, wakeup=load(told.path).job_wakeup)
+    with told.worker():
+        cancel_at_work(told, desk, task)
+
+
+def test_a_cancel_in_the_workers_own_process_needs_no_server_to_tell_it(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    with closing(shop_on(request, tmp_path, "mysql_url")) as shop, shop.worker():
+        cancel_at_work(shop, SqlJobDesk(shop.store, wakeup=shop.boxes.job_wakeup), "until_cancelled")
+
+
+def cancel_at_work(shop: Shop, desk: SqlJobDesk, task: str) -> None:
+    job = shop.create(task, lease_ttl=3 * 3600)
+    # A heartbeat has told it. No other one is due for an hour.
+    eventually(lambda: shop.job(job)["progress"])
+    assert desk.cancel(shop.box, JobFilter(ids=[job])) == 1
+    shop.becomes(job, JobState.CANCELED)
+
+
+def test_a_job_that_another_process_runs_again_begins_at_once(told: Shop) -> None:
+    desk = SqlJobDesk(told.store, wakeup=load(told.path).job_wakeup)
+    with told.worker():
+        job = told.create("export", max_attempts=1)  # without its argument
+        for _ in range(TIMES):
+            told.becomes(job, JobState.FAILED)
+            assert desk.retry(told.box, JobFilter(ids=[job])) == 1
+        told.becomes(job, JobState.FAILED)
+        assert told.kinds(job).count("picked") == TIMES + 1
 
 
 def test_neither_a_rollback_nor_a_job_that_was_there_wakes_anybody(

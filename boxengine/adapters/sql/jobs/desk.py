@@ -13,6 +13,7 @@ from boxengine.adapters.sql.jobs import followers
 from boxengine.adapters.sql.jobs.moments import clock_now
 from boxengine.adapters.sql.jobs.rows import JobRows, latest_events, short
 from boxengine.adapters.sql.jobs.store import SqlJobs
+from boxengine.adapters.sql.jobs.wakeup import JobWakeup
 from boxengine.domain.jobs import FINAL, EventKind, JobBox, JobStat, JobState, Waits
 from boxengine.ports.jobs import LATEST_EVENTS, JobFilter
 
@@ -25,8 +26,12 @@ COUNTED_TO = 100_000
 class SqlJobDesk:
     """Over the tables of a ``SqlJobs``."""
 
-    def __init__(self, jobs: SqlJobs) -> None:
+    def __init__(self, jobs: SqlJobs, *, wakeup: Callable[[str], JobWakeup | None] = lambda _box_name: None) -> None:
+        """Args:
+        wakeup: by a box's name, what tells its workers; None: they find out at their next look or heartbeat.
+        """
         self._jobs = jobs
+        self._wakeup = wakeup
 
     def list(self, box: JobBox, which: JobFilter, *, limit: int) -> Sequence[Mapping[str, Any]]:
         rows = self._jobs.rows(box)
@@ -47,11 +52,15 @@ class SqlJobDesk:
     def cancel(self, box: JobBox, which: JobFilter) -> int:
         rows = self._jobs.rows(box)
         changed = self._in_parts(partial(_cancel_queued, rows=rows, which=which))
+        wakeup = self._wakeup(box.name)
         with short(self._jobs.engine) as connection:
-            return changed + _ask_to_stop(connection, rows, which)
+            asked = _ask_to_stop(connection, rows, which)
+            if asked and wakeup is not None:
+                wakeup.tell_of_request(connection)
+        return changed + asked
 
     def retry(self, box: JobBox, which: JobFilter) -> int:
-        return self._in_parts(partial(_retry, rows=self._jobs.rows(box), which=which))
+        return self._in_parts(partial(_retry, rows=self._jobs.rows(box), which=which, wakeup=self._wakeup(box.name)))
 
     def stat(self, box: JobBox) -> JobStat:
         rows = self._jobs.rows(box)
@@ -142,7 +151,9 @@ def _ask_to_stop(connection: Connection, rows: JobRows, which: JobFilter) -> int
     return len(ids)
 
 
-def _retry(connection: Connection, *, rows: JobRows, which: JobFilter, after: int) -> builtins.list[int]:
+def _retry(
+    connection: Connection, *, rows: JobRows, which: JobFilter, wakeup: JobWakeup | None, after: int
+) -> builtins.list[int]:
     ids = [row.id for row in _locked(connection, rows, which, *FINAL, after=after)]
     if ids:
         values = {
@@ -156,4 +167,6 @@ def _retry(connection: Connection, *, rows: JobRows, which: JobFilter, after: in
         connection.execute(update(rows.jobs).where(rows.jobs.c.id.in_(ids)).values(values))
         followers.wait_again(connection, rows, ids)
         rows.tell(connection, [(job_id, EventKind.REQUEUE, {"by": "hand"}) for job_id in ids])
+        if wakeup is not None:
+            wakeup.tell(connection)
     return ids

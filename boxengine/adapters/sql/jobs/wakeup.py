@@ -1,4 +1,4 @@
-"""Wakes the workers when the transaction of a new job commits."""
+"""Wakes the workers when a transaction commits that makes a job or asks one to stop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class JobWakeup:
         rings: whether there are any for a box.
         """
         self._box_name = box_name
-        self._signals = [Signal(box_name, None)]
+        self._new, self._request = [Signal(box_name, None)], [Signal(box_name, None, again=True)]
         self._notify = notify
         self._signal = signal
         self._eased = eased
@@ -42,10 +42,17 @@ class JobWakeup:
         self._rings = rings
 
     def tell(self, connection: Connection) -> None:
-        """Has the workers woken after the commit, and not at all after a rollback."""
+        """Has the workers woken after the commit, and not at all after a rollback: there are jobs to begin."""
+        self._tell(connection, self._new)
+
+    def tell_of_request(self, connection: Connection) -> None:
+        """The same for workers that may have to stop a job."""
+        self._tell(connection, self._request)
+
+    def _tell(self, connection: Connection, signals: list[Signal]) -> None:
         if self._ring is not None and self._rings(self._box_name):
-            send_after_commit(connection, self._signals, self._ring)
+            send_after_commit(connection, signals, self._ring)
         if self._notify and connection.dialect.name == "postgresql":
-            wake(connection, self._signals, IN_TRANSACTION if self._eased is None else self._eased.way(connection))
+            wake(connection, signals, IN_TRANSACTION if self._eased is None else self._eased.way(connection))
         elif self._signal is not None:
-            send_after_commit(connection, self._signals, self._signal)
+            send_after_commit(connection, signals, self._signal)
