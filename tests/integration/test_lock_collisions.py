@@ -13,6 +13,7 @@ from boxengine.adapters.sql.connecting.engine import connect
 from boxengine.adapters.sql.delivering.store import SqlStore
 from boxengine.adapters.sql.dialects.postgresql import lock_space
 from boxengine.adapters.sql.making import schema
+from boxengine.adapters.sql.shape.tables import for_driver
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.outcome import Settlement
 
@@ -31,7 +32,7 @@ def store(postgres_url: str) -> Iterator[SqlStore]:
 def insert(store: SqlStore, box: Box) -> None:
     with store.engine.begin() as connection:
         connection.exec_driver_sql(
-            f"INSERT INTO {box.table} (uuid, event_key, bucket, payload) "
+            f"INSERT INTO {for_driver(store.table(box).name)} (uuid, event_key, bucket, payload) "
             "SELECT gen_random_uuid(), 'k', n, 'x' FROM generate_series(0, 1) AS n"
         )
 
@@ -77,11 +78,17 @@ def test_tables_of_one_name_in_two_schemas_have_locks_of_their_own(store: SqlSto
     assert spaces[0] == spaces[2]
 
 
-def test_a_bucket_that_a_worker_of_0_1_0_has_locked_is_refused(store: SqlStore, postgres_url: str) -> None:
-    box = make_box("order_items")
+@pytest.mark.parametrize(
+    ("table", "locked_as"),
+    [("order_items", "order_items"), ("OrderItems", '"OrderItems"'), ("order-10%-items", '"order-10%%-items"')],
+)
+def test_a_bucket_that_a_worker_of_0_1_0_has_locked_is_refused(
+    store: SqlStore, postgres_url: str, table: str, locked_as: str
+) -> None:
+    box = make_box(table)
     schema.create(store.engine, [box])
     insert(store, box)
-    number = crc32(b"boxengine:order_items")
+    number = crc32(f"boxengine:{locked_as}".encode())
     with psycopg.connect(postgres_url.replace("+psycopg", "")) as older:
         older.execute("SELECT pg_advisory_xact_lock(%s, 0)", (number - (1 << 32) if number >= 1 << 31 else number,))
         with store.claims(box).open({0: None, 1: None}, 10) as claim:

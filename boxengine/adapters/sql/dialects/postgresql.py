@@ -370,8 +370,9 @@ def _listed(statuses: Sequence[int]) -> str:
 
 def lock_space(table: BoxTable) -> int:
     """The first half of the advisory lock's key: a signed 32-bit number for this table; the bucket is the second."""
-    # Workers of 0.1.0 leave out a schema that only search_path names; in the usual one, they and these must exclude each other.
-    number = zlib.crc32(f"boxengine:{table.location.removeprefix('public.')}".encode())
+    # Workers of 0.1.0 make it of the name as their statements write it: quoted where necessary, and without a schema that only
+    # search_path names. In the usual schema, they and these must exclude each other.
+    number = zlib.crc32(f"boxengine:{for_driver(table.name).removeprefix('public.')}".encode())
     return number - (1 << 32) if number >= 1 << 31 else number
 
 
