@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from opentelemetry import context as otel_context
@@ -144,7 +144,7 @@ class OpenTelemetryTracer:
                 span.set_status(Status(StatusCode.ERROR, str(refused)))
 
     def running(self, box: JobBox, jobs: Sequence[ClaimedJob]) -> AbstractContextManager[object]:
-        tracer = None if self._idle else self._tracer()
+        tracer = self._tracer()
         return _NOTHING if tracer is None else self._running(tracer, box, jobs)
 
     @contextmanager
@@ -153,9 +153,13 @@ class OpenTelemetryTracer:
         attributes = _attributes("process", box, len(jobs)) | {"boxengine.job.task": jobs[0].task}
         if len(jobs) == 1:
             attributes |= {"messaging.message.id": str(jobs[0].id), "boxengine.job.attempt": jobs[0].attempt}
-        with tracer.start_as_current_span(
-            f"process {box.name}", context=parent, kind=SpanKind.CONSUMER, links=links, attributes=attributes
-        ) as span:
+        # A span with a parent is current in the context that was current before, which lacks the creation's baggage.
+        with (
+            _attached(otel_context.get_current() if parent is None else parent),
+            tracer.start_as_current_span(
+                f"process {box.name}", kind=SpanKind.CONSUMER, links=links, attributes=attributes
+            ) as span,
+        ):
             try:
                 yield
             except AttemptsFailed as failed:  # caught here, for the same reason
@@ -231,6 +235,25 @@ def _origin(contexts: Sequence[Context]) -> tuple[Context | None, list[Link]]:
     """The parent and the links of a span: what one creation made makes one trace with it; what several made links to all."""
     parent = contexts[0] if len(contexts) == 1 else None
     return parent, [Link(trace.get_current_span(each).get_span_context()) for each in contexts]
+
+
+@contextmanager
+def within(headers: Mapping[str, str]) -> Iterator[None]:
+    """Makes the context that these headers name the current one; if they name none, or a propagator raises, nothing changes."""
+    context = otel_context.get_current()
+    with suppress(Exception):  # of a propagator
+        context = propagate.extract(headers, context=context)
+    with _attached(context):
+        yield
+
+
+@contextmanager
+def _attached(context: Context) -> Iterator[None]:
+    token = otel_context.attach(context)
+    try:
+        yield
+    finally:
+        otel_context.detach(token)
 
 
 def _own_headers(item: Item, fields: set[str]) -> dict[str, str]:

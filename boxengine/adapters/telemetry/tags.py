@@ -13,11 +13,11 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, Token
 from typing import NamedTuple
 
-from opentelemetry import context, propagate, trace
+from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import TextMapPropagator
 
-from boxengine.adapters.telemetry.opentelemetry import carried_context, named_context
+from boxengine.adapters.telemetry.opentelemetry import carried_context, named_context, within
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
 from boxengine.domain.jobs import ClaimedJob, JobBox
@@ -111,15 +111,8 @@ def bound(**tags: object) -> Iterator[None]:
 @contextmanager
 def following(headers: Mapping[str, str], **tags: object) -> Iterator[None]:
     """In a process that works for another one: lines get these tags, and spans belong to the trace that the headers name."""
-    current = context.get_current()
-    with contextlib.suppress(Exception):  # of a propagator
-        current = propagate.extract(headers, context=current)
-    token = context.attach(current)
-    try:
-        with bound(**tags):
-            yield
-    finally:
-        context.detach(token)
+    with within(headers), bound(**tags):
+        yield
 
 
 class TagFilter(logging.Filter):

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from opentelemetry import propagate, trace
+from opentelemetry import baggage, context, propagate, trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -18,7 +18,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.telemetry.combined import CombinedTracer
-from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
+from boxengine.adapters.telemetry.opentelemetry import LOOK_EVERY, OpenTelemetryTracer
 from boxengine.adapters.telemetry.tags import STANDARD, LogTracer, TagFilter
 from boxengine.domain.outcome import Failure
 from boxengine.engine.jobs.batch_handler import BatchHandler
@@ -33,17 +33,17 @@ class Traces:
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
-        self._provider = TracerProvider(shutdown_on_exit=False)
-        self._provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
         self.notes = LogTracer()
-        spans = OpenTelemetryTracer(clock=ManualClock(), provider=self._provider)
+        spans = OpenTelemetryTracer(clock=ManualClock(), provider=self.provider)
         self.tracer = CombinedTracer([spans, self.notes])
 
     def named(self, name: str) -> list[ReadableSpan]:
         return [span for span in self._exporter.get_finished_spans() if span.name == f"{name} {BOX.name}"]
 
     def close(self) -> None:
-        self._provider.shutdown()
+        self.provider.shutdown()
 
 
 @pytest.fixture
@@ -136,6 +136,40 @@ def test_a_job_that_a_handler_creates_continues_its_trace(traces: Traces) -> Non
     spans = [*traces.named("create"), *traces.named("process")]
     assert len(spans) == 4
     assert len({context_of(span).trace_id for span in spans}) == 1
+
+
+def test_a_handler_has_the_baggage_of_the_creation_and_what_it_creates_takes_it_on(traces: Traces) -> None:
+    carried: list[object] = []
+
+    def handler(job: Any) -> None:
+        carried.append(baggage.get_baggage("tenant"))
+        if job.id == 1:
+            create(crew, traces)
+
+    crew = Crew(handler, tracer=traces.tracer)
+    token = context.attach(baggage.set_baggage("tenant", "7"))
+    try:
+        create(crew, traces)
+    finally:
+        context.detach(token)
+    crew.work()
+    crew.work()
+    assert carried == ["7", "7"]
+    assert baggage.get_baggage("tenant") is None, "the thread's next job has nothing of it"
+
+
+def test_an_sdk_that_is_set_up_after_the_first_attempt_follows_the_next(
+    traces: Traces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    crew = Crew(lambda _job: None, tracer=OpenTelemetryTracer(clock=clock))
+    crew.create()
+    crew.work()
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: traces.provider)
+    clock.advance(timedelta(seconds=LOOK_EVERY))
+    crew.create()
+    crew.work()
+    assert [(span.attributes or {})["messaging.message.id"] for span in traces.named("process")] == ["2"]
 
 
 def raises(_job: Any) -> None:
