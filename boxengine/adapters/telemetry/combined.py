@@ -121,9 +121,8 @@ class CombinedTracer:
         match opened:
             case []:
                 return _NOTHING
-            case [(_, context)]:
-                return context
             case _:
+                # Also around a single one, which may raise only when it is entered or left: so does a span whose sampler fails.
                 return _Nested(opened, lambda number: self._complain(number, kind))
 
     def _complain(self, number: int, kind: str) -> None:

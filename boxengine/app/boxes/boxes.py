@@ -74,9 +74,13 @@ class Boxes(Creating):
 
     @cached_property
     def _tracer(self) -> Tracer:
+        if self._given_tracer is not None:
+            return self._given_tracer
+        from boxengine.adapters.telemetry.combined import CombinedTracer  # noqa: PLC0415
         from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer  # noqa: PLC0415
 
-        return OpenTelemetryTracer(clock=self._clock) if self._given_tracer is None else self._given_tracer
+        # Combined, although it is the only one: what an application's sampler or propagator raises must not fail its creation.
+        return CombinedTracer([OpenTelemetryTracer(clock=self._clock)])
 
     @cached_property
     def _eased(self) -> EasedNotify:

@@ -16,6 +16,7 @@ from boxengine.adapters.sql.waking.listen import CHANNEL
 from boxengine.adapters.sql.waking.notifying import IN_TURN
 from boxengine.adapters.sql.waking.telling import signals_of
 from boxengine.adapters.system import SystemClock
+from boxengine.adapters.telemetry.combined import CombinedTracer
 from boxengine.adapters.telemetry.opentelemetry import OpenTelemetryTracer
 from boxengine.app.boxes import Boxes
 from boxengine.domain.box import Box, BoxType
@@ -44,7 +45,7 @@ def creator(model: Any, alias: str) -> Creator:
         DjangoRows(pipeline.box, model, boxes),
         middlewares=boxes.resolved.middlewares,
         observer=NullObserver(),
-        tracer=OpenTelemetryTracer(clock=clock),
+        tracer=CombinedTracer([OpenTelemetryTracer(clock=clock)]),
         clock=clock,
         codec=getattr(model, "__payload__", None),
         max_payload=settings.max_payload_of(settings.boxes[pipeline.box.name]),

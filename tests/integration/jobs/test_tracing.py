@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry import propagate, trace
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from boxengine.adapters.sql.making import schema
 from boxengine.domain.jobs import JobState
 from tests.eventually import eventually
 from tests.integration.jobs.shop import NAME, Shop
 
+INBOX = "mail_inbox_item"
 TASKS = {"traced": "tests.integration.jobs.computing.traced"}
 
 
@@ -28,6 +31,44 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
     yield exporter
     provider.shutdown()
+
+
+def broken(monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    """An SDK whose sampler, propagator or processor has a fault."""
+
+    def fail(*_args: Any, **_more: Any) -> Any:
+        raise RuntimeError(f"the {at} is broken")
+
+    provider = TracerProvider(shutdown_on_exit=False)
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    processor = SpanProcessor()
+    provider.add_span_processor(processor)
+    where: dict[str, tuple[object, str]] = {
+        "sampler": (provider.sampler, "should_sample"),
+        "propagator": (propagate.get_global_textmap(), "inject"),
+        "start of a span": (processor, "on_start"),
+        "end of a span": (processor, "on_end"),
+    }
+    monkeypatch.setattr(*where[at], fail)
+
+
+@pytest.mark.parametrize("at", ["sampler", "propagator", "start of a span", "end of a span"])
+@pytest.mark.parametrize("kind", ["item", "job"])
+def test_a_fault_of_the_sdk_fails_no_creation(
+    at: str, kind: str, monkeypatch: pytest.MonkeyPatch, postgres_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(Shop(tmp_path, postgres_url, inbox_items={INBOX: {}})) as shop:
+        schema.create(shop.engine, [shop.boxes.pipeline(INBOX).box])
+        broken(monkeypatch, at)
+        if kind == "job":
+            created = shop.create("export")
+        else:
+            with shop.engine.begin() as connection:
+                created = shop.boxes.create_inbox_item(connection, INBOX, event_key="a", payload=b"")
+        assert created == 1
+    (told,) = (record for record in caplog.records if record.name.startswith("boxengine"))
+    assert told.exc_info is not None
+    assert str(told.exc_info[1]) == f"the {at} is broken"
 
 
 @pytest.mark.parametrize("executor", ["thread", "process"])
