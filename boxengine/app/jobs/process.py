@@ -66,7 +66,7 @@ def run(connection: Connection[Any, Any], lifeline: int) -> None:
 def _followed(setup: Setup, order: Order) -> AbstractContextManager[None]:
     """Has the handler's log lines say which job they are of, and its spans belong to the trace of the attempt."""
     job, headers = order.job, order.trace_context or order.job.trace_context or {}
-    # An application with logs of its own has imported this module if its handlers have the filter for tags.
+    # Where logs are the application's own, it has imported this module if it wants tags in them.
     if not headers and setup.log_format is None and "boxengine.adapters.telemetry.tags" not in sys.modules:
         return nullcontext()
     from boxengine.adapters.telemetry.tags import following  # noqa: PLC0415 - takes as long as all other imports here

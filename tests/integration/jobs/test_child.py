@@ -137,6 +137,17 @@ def test_a_handlers_lines_name_its_job_and_trace_and_its_requests_continue_the_t
     assert {name: line[name] for name in line if name not in ("time", "level", "logger", "message", "pid")} == tags
 
 
+def test_where_logs_are_the_applications_own_a_handlers_lines_name_its_job_too(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """If nothing is traced either. The other processes of these tests spare themselves the import of what makes tags."""
+    with begun(replace(START, setup=replace(SETUP, handlers={"say": "tests.integration.jobs.own_logs.say"}))) as child:
+        child.send(Order(job("say"), LATER))
+        hear(child, Begun)
+        hear(child, Returned)
+    assert capfd.readouterr().err.splitlines() == ["at work of report_job, say, 7, attempt 1"]
+
+
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1], ids=lambda each: each.name
 )

@@ -55,7 +55,12 @@ def broken(monkeypatch: pytest.MonkeyPatch, at: str) -> None:
 @pytest.mark.parametrize("at", ["sampler", "propagator", "start of a span", "end of a span"])
 @pytest.mark.parametrize("kind", ["item", "job"])
 def test_a_fault_of_the_sdk_fails_no_creation(
-    at: str, kind: str, monkeypatch: pytest.MonkeyPatch, postgres_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    at: str,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+    postgres_url: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with closing(Shop(tmp_path, postgres_url, inbox_items={INBOX: {}})) as shop:
         schema.create(shop.engine, [shop.boxes.pipeline(INBOX).box])
