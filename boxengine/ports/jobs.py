@@ -203,9 +203,7 @@ class JobEnded:
     """succeeded, requeued, failed, canceled, or lost (the lease was lost)."""
     seconds: float
     """From the start of its attempt, when a thread took it, until the end was recorded."""
-    job: int | None = None
-    """Its id."""
-    attempt: int = 1
+    job: ClaimedJob
     error: str | None = None
     """Why the attempt failed. None if it did not fail, or if the handler asked for another attempt."""
 

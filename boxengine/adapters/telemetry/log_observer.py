@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from boxengine.adapters.telemetry.job_logs import log_jobs
 from boxengine.adapters.telemetry.logs import logger
-from boxengine.adapters.telemetry.tags import safe
+from boxengine.adapters.telemetry.tags import Work, safe
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item, Status, rfc3339
 from boxengine.domain.outcome import Settlement
@@ -250,6 +250,6 @@ class LogObserver:
 
 
 def _tags_of(box: Box, item_id: int, item: Item | None) -> dict[str, object]:
-    details = item.log_details if item is not None else {}
-    tags = {safe(name): value for name, value in details.items()}
-    return tags | {"box": box.name, "bucket": item.bucket if item is not None else None, "item": item_id}
+    """Those of a line of the item's own: the trace is that of its creation, whatever others are in its batch."""
+    tags = {safe(name): value for name, value in Work(box, item=item).tags.items() if value is not None}
+    return {**tags, "item": item_id}

@@ -100,9 +100,7 @@ class Recorder:
         self._runs.remove(run)
         seconds = self._clock.monotonic() - run.began
         error = run.ending.error if end != LOST and isinstance(run.ending, Requeued | Failed) else None
-        self._observer.see(
-            JobEnded(self._box, end=end, seconds=seconds, job=run.job.id, attempt=run.job.attempt, error=error)
-        )
+        self._observer.see(JobEnded(self._box, end=end, seconds=seconds, job=run.job, error=error))
 
     def _has_taken(self) -> bool:
         try:

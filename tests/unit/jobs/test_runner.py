@@ -42,7 +42,7 @@ def test_a_failed_attempt_waits_thirty_seconds_times_its_number() -> None:
     assert crew.row().status is JobState.FAILED
     assert crew.ends() == ["requeued", "requeued", "failed"]
     ends = [event for event in crew.events if isinstance(event, JobEnded)]
-    assert [(each.job, each.attempt) for each in ends] == [(1, 1), (1, 2), (1, 3)]
+    assert [(each.job.id, each.job.attempt) for each in ends] == [(1, 1), (1, 2), (1, 3)]
     assert all("ValueError: no good" in str(each.error) for each in ends)
     assert [context["job"] for _, context in crew.told] == [1]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.item import Item, Status
-from boxengine.domain.jobs import JobBacklog, JobBox
+from boxengine.domain.jobs import ClaimedJob, JobBacklog, JobBox
 from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settlement
 from boxengine.ports import Consumed, OpenCircuit, WorkerInfo, events
 from boxengine.ports.jobs import JobEnded, JobLoad, JobsLeft, JobsReaped, JobsWaiting
@@ -54,6 +54,20 @@ SETTLEMENT = Settlement(
 
 JOB_BOX = JobBox(name="report_job", table="report_jobs", owner="analytics")
 
+
+def job(id_: int, *, attempt: int = 1, trace_context: Mapping[str, str] | None = None) -> ClaimedJob:
+    return ClaimedJob(
+        id=id_,
+        token=1,
+        task="export",
+        args={},
+        attempt=attempt,
+        max_attempts=3,
+        lease_ttl=timedelta(seconds=60),
+        trace_context=trace_context,
+    )
+
+
 EVENTS: tuple[events.Event, ...] = (
     events.Created(BOX, ids=[1], buckets=[0], seconds=1.0),
     events.Polled(BOX, 1, found=1, pushed=1, seconds=1.0),
@@ -83,7 +97,7 @@ EVENTS: tuple[events.Event, ...] = (
     events.OutageEnded("redis", seconds=1.0),
     events.CoordinatorSlow(seconds=2.1, lease=timedelta(seconds=13)),
     events.CoordinatorQuick(seconds=0.01, lease=timedelta(seconds=4)),
-    JobEnded(JOB_BOX, end="lost", seconds=1.0),
+    JobEnded(JOB_BOX, end="lost", seconds=1.0, job=job(7)),
     JobsReaped(JOB_BOX, requeued=2, lost=1),
     JobsLeft(JOB_BOX, jobs=[7]),
     JobLoad(JOB_BOX, running=1, threads=2),

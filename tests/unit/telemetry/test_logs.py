@@ -22,9 +22,11 @@ from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settl
 from boxengine.errors import Unavailable
 from boxengine.ports import events
 from boxengine.ports.jobs import JobEnded, JobsLeft
-from tests.unit.telemetry.samples import BOX, CIRCUIT, JOB_BOX, item
+from tests.unit.telemetry.samples import BOX, CIRCUIT, JOB_BOX, item, job
 
 logger = logging.getLogger("boxengine.test")
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+TRACED = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
 
 
 @pytest.fixture(autouse=True)
@@ -223,6 +225,16 @@ def test_failures_are_warnings_and_only_so_many_per_batch() -> None:
     assert (first["level"], first["box"], first["bucket"], first["item"]) == ("warning", BOX.name, 1, 1)
     assert second["message"] == "item will be tried again (attempt 1): 12:00 http: refused"
     assert rest["message"] == "9 more items of this batch failed"
+
+
+def test_a_line_about_one_failed_item_names_the_trace_of_its_creation_and_not_that_of_the_batch() -> None:
+    stream = io.StringIO()
+    logs.configure(format="json", stream=stream)
+    items = [item(1, options={"headers": TRACED}), item(2)]
+    failed = [FailedAttempt(each.id, Status.PENDING, 1, "12:00 http: refused") for each in items]
+    with TracerProvider(shutdown_on_exit=False).get_tracer("test").start_as_current_span("process") as span:
+        LogObserver().see(events.Settled(BOX, items, Settlement(failed=failed), seconds=0.1))
+    assert [line["trace_id"] for line in lines(stream)] == [TRACE, f"{span.get_span_context().trace_id:032x}"]
 
 
 def test_every_discard_is_a_line_with_the_reason_up_to_a_number_and_the_rest_one_line() -> None:
@@ -535,16 +547,18 @@ def test_each_failed_attempt_at_a_job_is_a_line_with_its_reason() -> None:
     stream = io.StringIO()
     logs.configure(format="json", level="INFO", stream=stream)
     error = "12:00 reports.export: ValueError: no such region\n  File ..."
+    failed = job(7, attempt=2, trace_context=TRACED)
     for end in ("requeued", "failed"):
-        LogObserver().see(JobEnded(JOB_BOX, end=end, seconds=1.0, job=7, attempt=2, error=error))
+        LogObserver().see(JobEnded(JOB_BOX, end=end, seconds=1.0, job=failed, error=error))
     for end in ("requeued", "succeeded", "canceled"):  # the first: the handler asked for another attempt
-        LogObserver().see(JobEnded(JOB_BOX, end=end, seconds=1.0, job=8))
+        LogObserver().see(JobEnded(JOB_BOX, end=end, seconds=1.0, job=job(8)))
     reason = "12:00 reports.export: ValueError: no such region"
     assert [line["message"] for line in lines(stream)] == [
         f"job will be tried again (attempt 2): {reason}",
         f"job failed for good (attempt 2): {reason}",
     ]
-    assert {(line["level"], line["box"], line["job"]) for line in lines(stream)} == {("warning", JOB_BOX.name, 7)}
+    tags = {"level": "warning", "box": JOB_BOX.name, "task": "export", "job": 7, "attempt": 2, "trace_id": TRACE}
+    assert all(tags.items() <= line.items() for line in lines(stream))
 
 
 def test_the_jobs_that_a_stopping_worker_leaves_are_named() -> None:
@@ -559,7 +573,8 @@ def test_the_jobs_that_a_stopping_worker_leaves_are_named() -> None:
 def test_the_line_about_a_lost_job_names_it_and_does_not_claim_that_its_handler_was_at_work() -> None:
     stream = io.StringIO()
     logs.configure(format="json", level="INFO", stream=stream)
-    LogObserver().see(JobEnded(JOB_BOX, end="lost", seconds=61.04, job=7, attempt=2))
+    LogObserver().see(JobEnded(JOB_BOX, end="lost", seconds=61.04, job=job(7, attempt=2, trace_context=TRACED)))
     (line,) = lines(stream)
     assert (line["level"], line["box"], line["job"], line["seconds"]) == ("warning", JOB_BOX.name, 7, 61.0)
+    assert line["trace_id"] == TRACE
     assert line["message"].startswith("a job was lost before its end was recorded (attempt 2): its lease was over, ")
