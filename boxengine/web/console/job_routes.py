@@ -9,6 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from boxengine.adapters.telemetry.opentelemetry import called_with
 from boxengine.app.overview.job_waiting import MOST_AWAITED
 from boxengine.domain.jobs import JobBox, JobState, Waits
 from boxengine.errors import InvalidItem
@@ -31,7 +32,8 @@ def trigger(call: Call) -> Response:
         raise BadInput("queue: expected the name of a job box")
     box, office = call.site.office.box(queue), call.site.office
     try:
-        job_id, status = office.create(box, {**attributes_of(sent, box.url_name), "producer": call.who.name})
+        with called_with(call.request.headers):
+            job_id, status = office.create(box, {**attributes_of(sent, box.url_name), "producer": call.who.name})
     except InvalidItem as error:
         raise BadInput(str(error)) from error
     what, outcome = f"job {job_id}", f"task {sent['task']}"

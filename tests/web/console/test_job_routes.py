@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from opentelemetry import trace
 
 import boxengine
 from tests.eventually import eventually
@@ -49,6 +50,31 @@ def test_trigger_status_cancel_over_http(each_job_console: Console) -> None:
     assert status(console, "report-job:1")["finished_at"] is not None
     deeds = [(deed["action"], deed["box"], deed["what"]) for deed in console.client().get("/api/trail").json]
     assert deeds == [("cancel", "report_job", "job 1")], "what programs trigger pushes nothing off the trail"
+
+
+@pytest.mark.parametrize(
+    ("sent", "application", "expected"),
+    [("ab", None, "ab"), ("ab", "ef", "ef"), ("nonsense", None, None)],
+    ids=["the caller's", "the application's span, which is below the caller's", "none, for what is sent names none"],
+)
+def test_a_job_that_is_triggered_continues_the_trace(
+    job_console: Console, sent: str, application: str | None, expected: str | None
+) -> None:
+    client = job_console.client()
+    within, app = trace.INVALID_SPAN, client.app
+    if application is not None:
+        ids = trace.SpanContext(int(application * 16, 16), 1, is_remote=False)
+        within = trace.NonRecordingSpan(ids)
+
+    async def traced(*call: Any) -> None:
+        with trace.use_span(within):
+            await app(*call)
+
+    client.app = traced
+    parent = f"00-{sent * 16}-{'cd' * 8}-01"
+    assert client.post(TRIGGER, {"queue": "report_job", "task": "export"}, traceparent=parent).status == 200
+    found = client.get("/api/boxes/report-job/jobs/1").json["trace_id"]
+    assert found == (None if expected is None else expected * 16)
 
 
 def test_a_job_that_is_triggered_has_what_was_sent(job_console: Console) -> None:
