@@ -9,6 +9,7 @@ from sqlalchemy import create_engine
 from boxengine.adapters.sql.connecting.errors import sentence, translated
 from boxengine.errors import StoreUnavailable
 
+NO_COLUMN = "boxengine db check says what the tables of the boxes lack, and what adds it"
 NO_WRITES = "it is a standby, or was made read-only: let its address lead to a server that accepts writes"
 
 
@@ -59,6 +60,14 @@ class Refused(Exception):
         (
             Refused("FATAL:  sorry, too many clients already", None),
             "FATAL:  sorry, too many clients already; the server runs: find out who holds its connections, or raise the limit",
+        ),
+        (
+            Refused('column "trace_context" of relation "report_jobs" does not exist', "42703"),
+            f'column "trace_context" of relation "report_jobs" does not exist; {NO_COLUMN}',
+        ),
+        (
+            Exception(1054, "Unknown column 'trace_context' in 'INSERT INTO'"),
+            f"Unknown column 'trace_context' in 'INSERT INTO'; {NO_COLUMN} (1054)",
         ),
         (
             Exception(1040, "Too many connections"),

@@ -35,6 +35,7 @@ LOCK_NOT_AVAILABLE = "55P03"
 CONFLICT_STATES = frozenset({"40001", "40P01", LOCK_NOT_AVAILABLE})
 """The same for PostgreSQL."""
 _NO_SUCH_TABLE, _NO_SUCH_TABLE_STATE = 1146, "42P01"
+_NO_SUCH_COLUMN, _NO_SUCH_COLUMN_STATE = 1054, "42703"
 _NO_SAVEPOINT = 1305
 _GONE = (
     "the server was restarted, it ended a connection that was silent for too long (wait_timeout), or it refused a packet over "
@@ -42,6 +43,7 @@ _GONE = (
 )
 _LOCKED = "somebody has locked the table, a migration perhaps, or a row"
 _NO_TABLE = "boxengine db create makes the tables of the boxes"
+_NO_COLUMN = "boxengine db check says what the tables of the boxes lack, and what adds it"
 _NO_SERVER = "check database.url, and that the server runs"
 _NO_WRITES = "it is a standby, or was made read-only: let its address lead to a server that accepts writes"
 _SAY_NO_WRITES = ("session is read-only", "server is in hot standby mode")
@@ -62,6 +64,7 @@ _OF_A_HOST = re.compile(
 _NEXT_STEPS_BY_STATE = {
     LOCK_NOT_AVAILABLE: _LOCKED,
     _NO_SUCH_TABLE_STATE: _NO_TABLE,
+    _NO_SUCH_COLUMN_STATE: _NO_COLUMN,
     "3B001": TransactionLost.BY_A_HANDLER,
     READ_ONLY: _NO_WRITES,
 }
@@ -69,6 +72,7 @@ _NEXT_STEPS_BY_STATE = {
 _NEXT_STEPS = {
     0: f"the connection was closed: {_GONE}",
     _NO_SUCH_TABLE: _NO_TABLE,
+    _NO_SUCH_COLUMN: _NO_COLUMN,
     1040: _NO_ROOM,
     1153: "raise max_allowed_packet on the server, or keep payloads below it with max_payload_bytes",
     1203: _NO_ROOM,
