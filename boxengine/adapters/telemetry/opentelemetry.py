@@ -20,6 +20,7 @@ from opentelemetry.util.types import AttributeValue
 
 from boxengine.domain.box import Box
 from boxengine.domain.item import Item
+from boxengine.domain.json_values import json_text
 from boxengine.ports import Around, AttemptsFailed, Clock, NotTaken
 
 if TYPE_CHECKING:
@@ -83,7 +84,11 @@ class OpenTelemetryTracer:
         carrier: dict[str, str] = {}
         propagator.inject(carrier)
         added = {name: value for name, value in carrier.items() if name.lower() not in given}
-        return {**added, **headers} if added else headers
+        if not added:
+            return headers
+        # What no database stores is the propagator's fault, and must not become the creation's.
+        json_text(added)
+        return {**added, **headers}
 
     def creating(self, box: Box | JobBox, count: int) -> AbstractContextManager[object]:
         tracer = self._tracer()
