@@ -7,7 +7,6 @@ import sys
 
 from boxengine.adapters.telemetry.tags import TagFilter
 
-
 _handler = logging.StreamHandler(sys.stderr)
 _handler.setFormatter(logging.Formatter("{message} of {box}, {task}, {job}, attempt {attempt}", style="{"))
 _handler.addFilter(TagFilter())
