@@ -17,6 +17,8 @@ from boxengine.ports.jobs import JobEnded, JobObserver, JobsLeft, JobStore
 AT_ONCE = timedelta(0)
 WAIT = 1.0
 """Seconds for which a turn waits for an end."""
+FOR_A_MOMENT = 0.25
+"""Seconds until rows that were locked are tried for the second time. A heartbeat of this worker locks those of its jobs, too."""
 TOLD = 5
 """The most jobs whose ids an error names."""
 LOST = "lost"
@@ -133,16 +135,23 @@ class Recorder:
         return locked
 
     def _tell_of_locks(self, tried: Sequence[Run]) -> None:
-        if self._locked and self._clock.monotonic() >= self._again_at:
-            ids = ", ".join(str(run.job.id) for run in self._locked[:TOLD])
-            more = "" if len(self._locked) <= TOLD else f" and {len(self._locked) - TOLD} more"
-            error = StoreConflict(
-                f"another transaction has locked rows, so the ends of jobs that have run are not recorded: {ids}{more}; "
-                "boxengine doctor lists long-running transactions"
+        now = self._clock.monotonic()
+        if not self._locked:
+            if tried:
+                self._outages.worked(self._recording_locked)
+        elif now >= self._again_at:
+            lasts = not set(map(id, tried)).isdisjoint(map(id, self._locked))
+            self._again_at = now + (
+                self._outages.failed(self._recording_locked, self._in_the_way()) if lasts else FOR_A_MOMENT
             )
-            self._again_at = self._clock.monotonic() + self._outages.failed(self._recording_locked, error)
-        elif tried and not self._locked:
-            self._outages.worked(self._recording_locked)
+
+    def _in_the_way(self) -> StoreConflict:
+        ids = ", ".join(str(run.job.id) for run in self._locked[:TOLD])
+        more = "" if len(self._locked) <= TOLD else f" and {len(self._locked) - TOLD} more"
+        return StoreConflict(
+            f"another transaction has locked rows, so the ends of jobs that have run are not recorded: {ids}{more}; "
+            "boxengine doctor lists long-running transactions"
+        )
 
     def _record(self, runs: Sequence[Run]) -> None:
         outcomes = [_outcome(run) for run in runs if not run.is_lost()]

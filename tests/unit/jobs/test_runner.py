@@ -16,6 +16,7 @@ from boxengine.adapters.memory.jobs import MemoryJobs
 from boxengine.domain.jobs import Beat, JobBox, JobState, Succeeded
 from boxengine.engine.jobs.batch_handler import BatchHandler
 from boxengine.engine.jobs.handle import Job
+from boxengine.engine.jobs.recorder import FOR_A_MOMENT
 from boxengine.errors import InvalidItem, JobLost, JobRetry, JobTimeout, StoreConflict, StoreUnavailable
 from boxengine.ports.jobs import JobEnded, JobFilter, JobsLeft
 from tests.unit.jobs.crew import BOX, Crew
@@ -576,6 +577,8 @@ def test_an_end_whose_row_is_locked_is_tried_again_and_keeps_no_other_waiting(mo
         crew.work()
         crew.run()
         assert [str(crew.row(job_id).status) for job_id in (1, 2)] == ["running", "succeeded"]
+        crew.pass_time(FOR_A_MOMENT)
+        crew.recorder.turn(0.0)
         assert "not recorded: 1;" in str(crew.pauses[0])
         crew.pass_time(0.5)
         crew.recorder.turn(0.0)
@@ -586,6 +589,21 @@ def test_an_end_whose_row_is_locked_is_tried_again_and_keeps_no_other_waiting(mo
     crew.recorder.turn(0.0)
     assert (crew.row().status, crew.row().result, crew.row().attempt) == (JobState.SUCCEEDED, "once", 1)
     assert crew.runs.all() == []
+
+
+def test_an_end_whose_row_is_locked_for_a_moment_as_by_a_heartbeat_is_no_outage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    crew = Crew(lambda _job: None)
+    crew.create()
+    with monkeypatch.context() as patch:
+        _locking(patch, crew, 1)
+        crew.work()
+    crew.recorder.turn(0.0)
+    assert crew.row().status is JobState.RUNNING
+    crew.pass_time(FOR_A_MOMENT)
+    crew.recorder.turn(0.0)
+    assert (crew.row().status, crew.pauses) == (JobState.SUCCEEDED, [])
 
 
 def test_an_end_whose_row_is_locked_until_the_lease_is_over_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
