@@ -19,6 +19,8 @@ _SETTLED = 10.0
 """Seconds after which an outage is told again if its reason is another one; a server that restarts gives several at first."""
 _MOST_REASONS = 5
 """How many reasons of one outage are told. Some texts differ at each try."""
+_MOST_NAMES = 5
+"""How many of those that do not work yet are named."""
 
 
 class LogObserver:
@@ -34,6 +36,8 @@ class LogObserver:
         """Those of each outage that have been met and told."""
         self._told: set[str] = set()
         """What has a line that says that it does not work."""
+        self._next_end: dict[str, int] = {}
+        """By reason, how few may be left when the next end is told."""
         self._held_back: set[tuple[str, str]] = set()
         """Boxes of which a poll was held back, each with the reason: it may be meant, so it is logged once."""
 
@@ -196,9 +200,10 @@ class LogObserver:
             if before is None or reason in told or len(told) >= _MOST_REASONS:
                 return
             told.add(reason)
-            self._outages[before].remove(what)
-            if not self._outages[before]:
-                del self._outages[before]
+            left = self._without(what, before)
+            if left:
+                # Perhaps none of them has a line: whichever works first gets one.
+                self._next_end.setdefault(before, len(left))
             met = self._outages.setdefault(reason, [])
             met.append(what)
             if len(met) > 1:
@@ -207,21 +212,30 @@ class LogObserver:
         logger.warning("%s still does not work: %s", what, reason)
 
     def _outage_ended(self, event: events.OutageEnded) -> None:
+        """Tells of an end whenever half of what stopped for one reason works again: with hundreds of boxes, a server that is back
+        would otherwise have a line for each, with the names of all others."""
         what = event.what
         with self._lock:
             reason = next((reason for reason, met in self._outages.items() if what in met), None)
-            met = [] if reason is None else self._outages[reason]
-            told = reason is None or met[0] == what or what in self._told
+            next_end = -1 if reason is None else self._next_end.get(reason, -1)
+            left = [] if reason is None else self._without(what, reason)
+            told = reason is None or what in self._told or len(left) <= next_end
             self._told.discard(what)
             self._reasons.pop(what, None)
-            if reason is not None:
-                met.remove(what)
-                if not met:
-                    del self._outages[reason]
-            left = ", ".join(met)
+            if told and reason is not None and left:
+                self._next_end[reason] = len(left) // 2
         if told:
             end = "works again" if event.works else "has nothing left to do"
-            logger.info("%s %s, after %.1f s%s", what, end, event.seconds, f"; not yet: {left}" if left else "")
+            logger.info("%s %s, after %.1f s%s", what, end, event.seconds, f"; not yet: {_named(left)}" if left else "")
+
+    def _without(self, what: str, reason: str) -> list[str]:
+        """What else does not work for this reason; forgets the reason if nothing is left."""
+        left = self._outages[reason]
+        left.remove(what)
+        if not left:
+            del self._outages[reason]
+            self._next_end.pop(reason, None)
+        return list(left)
 
     def _discards(self, box: Box, items: Sequence[Item], settlement: Settlement) -> None:
         by_id = {item.id: item for item in items}
@@ -247,6 +261,11 @@ class LogObserver:
         more = len(settlement.failed) - self._most_items
         if more > 0:
             logger.warning("%d more items of this batch failed", more, extra={"box": box.name})
+
+
+def _named(what: Sequence[str]) -> str:
+    more = len(what) - _MOST_NAMES
+    return ", ".join(what[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _tags_of(box: Box, item_id: int, item: Item | None) -> dict[str, object]:

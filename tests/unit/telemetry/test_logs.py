@@ -375,6 +375,38 @@ def test_what_stops_several_loops_at_once_is_told_once() -> None:
     ]
 
 
+def test_a_server_that_is_back_is_told_of_in_a_few_short_lines_however_many_boxes_there_are() -> None:
+    stream = io.StringIO()
+    logs.configure(format="json", level="INFO", stream=stream)
+    observer = LogObserver()
+    boxes = [f"polling {number}" for number in range(200)]
+    for what in boxes:
+        observer.see(events.OutageBegan(what, "the database: connection refused"))
+    for what in boxes[:-1]:
+        observer.see(events.OutageEnded(what, seconds=2))
+    assert [line["message"] for line in lines(stream)[1:]] == [
+        "polling 0 works again, after 2.0 s; not yet: polling 1, polling 2, polling 3, polling 4, polling 5 and 194 more",
+        *(
+            f"polling {199 - left} works again, after 2.0 s; not yet: "
+            f"{', '.join(boxes[200 - left :][:5])}{f' and {left - 5} more' if left > 5 else ''}"
+            for left in (99, 49, 24, 12, 6, 3, 1)
+        ),
+    ]
+    observer.see(events.OutageEnded(boxes[-1], seconds=9))
+    assert lines(stream)[-1]["message"] == "polling 199 works again, after 9.0 s"
+
+
+def test_an_end_is_told_although_what_stopped_first_has_another_reason_now() -> None:
+    stream = io.StringIO()
+    logs.configure(format="json", level="INFO", stream=stream)
+    observer = LogObserver()
+    for what in ("polling a", "polling b"):
+        observer.see(events.OutageBegan(what, "the database: connection refused"))
+    observer.see(events.OutageLasts("polling a", seconds=60, reason="the database: no such column"))
+    observer.see(events.OutageEnded("polling b", seconds=70))
+    assert lines(stream)[-1]["message"] == "polling b works again, after 70.0 s"
+
+
 def test_a_circuit_that_opens_or_closes_is_said() -> None:
     stream = io.StringIO()
     logs.configure(format="json", level="INFO", stream=stream)
