@@ -149,3 +149,22 @@ def test_the_age_of_an_answer_is_known(time: Time) -> None:
     sparing.ask(("orders", "counts"), time.question(1.0))
     time.now += 7
     assert sparing.age(("orders", "counts")).total_seconds() == 7
+
+
+def test_a_question_costs_the_same_however_many_others_there_are(time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at two hundred boxes asks a thousand questions. If each went through all, that would cost more than the answers."""
+    roots = list[float]()
+
+    def counted(number: float) -> float:
+        roots.append(number)
+        return number**0.5
+
+    monkeypatch.setattr(timed, "sqrt", counted)
+    sparing, names = Sparing(), [(str(box), "counts") for box in range(200)]
+    for name in names * 2:
+        sparing.ask(name, time.question(0.001))
+    asked, before = time.asked, len(roots)
+    for name in names:
+        sparing.ask(name, time.question(0.001))
+    assert time.asked == asked
+    assert len(roots) - before == len(names)

@@ -33,6 +33,9 @@ class Sparing:
 
     def __init__(self) -> None:
         self._answers: dict[tuple[str, str], _Answer] = {}
+        self._costs, self._roots = 0.0, 0.0
+        """The sums over all answers of their costs, and of the costs' square roots. Kept up to date: with hundreds of boxes, to add
+        them up for each of a thousand questions would take longer than the answers."""
         self._asked_at: float | None = None
         """When the question was asked whose answer is awaited; None: none is."""
         self._changes = defaultdict[str, int](int)
@@ -46,11 +49,13 @@ class Sparing:
         known = self._answers.setdefault(name, _Answer())
         changes = self._changes[name[0]]
         if known.changes != changes or monotonic() - known.at >= self._interval(known):
-            self._asked_at = monotonic()
+            self._asked_at, cost = monotonic(), known.cost
             try:
                 _put(question, known)
             finally:
                 self._asked_at = None
+                self._costs += known.cost - cost
+                self._roots += sqrt(known.cost) - sqrt(cost)
             known.changes = changes
         if known.error is not None:
             raise known.error.with_traceback(None)
@@ -73,10 +78,9 @@ class Sparing:
         self._changes[about] += 1
 
     def _interval(self, known: _Answer) -> float:
-        costs = [each.cost for each in self._answers.values()]
-        share = SHARE * max(1.0, 2 * CHEAP / max(CHEAP, sum(costs)))
+        share = SHARE * max(1.0, 2 * CHEAP / max(CHEAP, self._costs))
         longest = SELDOM if known.error is None else AFTER_FAILURE
-        return min(longest, sqrt(known.cost) * sum(map(sqrt, costs)) / share)
+        return min(longest, sqrt(known.cost) * self._roots / share)
 
 
 class _Answer:
