@@ -232,7 +232,14 @@ class SimulatedWorker:
             read_from_start=self._store.read_from_start,
         )
         self._bounded = [box for box in boxes if self._store.bounded(box)]
-        self._bounds = BoundsWatch(self._bounded, store=self._store, schedule=self._schedule, outages=self._outages)
+        self._bounds = BoundsWatch(
+            self._bounded,
+            store=self._store,
+            ping=self._store.ping,
+            schedule=self._schedule,
+            outages=self._outages,
+            clock=self.clock,
+        )
         self._retention = Retention(
             boxes,
             store=self._store,

@@ -79,8 +79,14 @@ class Housekeeping:
         boxes = [box for box in self._ground.boxes if self._ground.servers.store.bounded(box)]
         if not boxes:
             return []
+        store = self._ground.servers.store
         watch = BoundsWatch(
-            boxes, store=self._ground.servers.store, schedule=self._ground.schedule, outages=self._ground.outages
+            boxes,
+            store=store,
+            ping=store.ping,
+            schedule=self._ground.schedule,
+            outages=self._ground.outages,
+            clock=self._ground.clock,
         )
         return [self._ground.loops.make("bounds", watch.turn)]
 

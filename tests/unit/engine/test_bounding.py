@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import timedelta
 
 import pytest
 
@@ -15,8 +16,9 @@ from boxengine.engine.polling.listener import Listener
 from boxengine.engine.polling.schedule import Schedule
 from boxengine.engine.polling.tasks import Check, Look, Task
 from boxengine.engine.running.outages import Outages
-from boxengine.errors import SchemaMismatch
+from boxengine.errors import SchemaMismatch, StoreUnavailable
 from boxengine.ports import Signal
+from boxengine.ports.events import Event
 
 BOXES = [Box(name=name, type=BoxType.OUTBOX, table=name, bucket_size=4) for name in ("orders", "payments")]
 
@@ -48,8 +50,51 @@ def test_a_bucket_in_which_rows_came_back_is_looked_at_whatever_becomes_of_other
     clock = ManualClock()
     schedule = Schedule(BOXES, partitions=2, clock=clock)
     outages = Outages(observer=NullObserver(), error_tracker=lambda *_error, **_context: None, clock=clock)
-    BoundsWatch(BOXES, store=Store(), schedule=schedule, outages=outages).turn()
+    BoundsWatch(BOXES, store=Store(), ping=lambda: None, schedule=schedule, outages=outages, clock=clock).turn()
     assert due(schedule) == [Look(BOXES[1], 1)]
+
+
+def test_a_database_that_is_away_is_asked_for_one_box_and_not_for_all() -> None:
+    class Away(Store):
+        def advance(self, box: Box) -> Collection[int]:
+            asked.append(box.name)
+            raise StoreUnavailable("the database: connection refused")
+
+    def ping() -> None:
+        if away:
+            raise StoreUnavailable("the database: connection refused")
+
+    clock, asked, away = ManualClock(), list[str](), True
+    schedule, told = Schedule(BOXES, partitions=2, clock=clock), list[object]()
+
+    class Observer(NullObserver):
+        def see(self, event: Event) -> None:
+            told.append(event)
+
+    outages = Outages(observer=Observer(), error_tracker=lambda *_error, **_context: None, clock=clock)
+    watch = BoundsWatch(BOXES, store=Away(), ping=ping, schedule=schedule, outages=outages, clock=clock)
+    with pytest.raises(StoreUnavailable):
+        watch.turn()
+    assert (asked, told) == (["orders"], [])
+    away = False
+    watch.turn()
+    assert asked == ["orders", "orders", "payments"]
+
+
+def test_boxes_that_answer_slowly_share_no_turn_that_seems_to_hang() -> None:
+    class Slow(Store):
+        def advance(self, box: Box) -> Collection[int]:
+            asked.append(box.name)
+            clock.advance(timedelta(seconds=60))
+            return ()
+
+    clock, asked = ManualClock(), list[str]()
+    schedule = Schedule(BOXES, partitions=2, clock=clock)
+    outages = Outages(observer=NullObserver(), error_tracker=lambda *_error, **_context: None, clock=clock)
+    watch = BoundsWatch(BOXES, store=Slow(), ping=lambda: None, schedule=schedule, outages=outages, clock=clock)
+    for _ in range(3):
+        watch.turn()
+    assert asked == ["orders", "payments", "orders"]
 
 
 @pytest.mark.parametrize(
