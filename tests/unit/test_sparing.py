@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import sqrt
 
 import pytest
 
@@ -157,7 +158,7 @@ def test_a_question_costs_the_same_however_many_others_there_are(time: Time, mon
 
     def counted(number: float) -> float:
         roots.append(number)
-        return number**0.5
+        return sqrt(number)
 
     monkeypatch.setattr(timed, "sqrt", counted)
     sparing, names = Sparing(), [(str(box), "counts") for box in range(200)]

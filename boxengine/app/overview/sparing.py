@@ -34,8 +34,8 @@ class Sparing:
     def __init__(self) -> None:
         self._answers: dict[tuple[str, str], _Answer] = {}
         self._costs, self._roots = 0.0, 0.0
-        """The sums over all answers of their costs, and of the costs' square roots. Kept up to date: with hundreds of boxes, to add
-        them up for each of a thousand questions would take longer than the answers."""
+        """The sums over all answers of their costs, and of the costs' square roots. Kept up to date, because with hundreds of
+        boxes it would take longer to add them up for each of a thousand questions than to answer these."""
         self._asked_at: float | None = None
         """When the question was asked whose answer is awaited; None: none is."""
         self._changes = defaultdict[str, int](int)
