@@ -2,12 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.item import Status
+from boxengine.errors import NotPermitted, StoreConflict, StoreTooSlow
 
 _PENDING = f"status = {Status.PENDING:d}"
+_AT_ONCE = 50
+"""Tables in one statement: it locks each table and its indexes, and a server has room for some thousands of locks."""
+_MOST_APART = 5
+"""So many tables are asked by themselves at most: each may keep the others waiting for as long as a look waits for a lock."""
+
+
+class PendingLook:
+    """Asks many tables in few statements. One that somebody has locked, or that this account may not read, hides no other.
+
+    Only one thread may use it at a time.
+    """
+
+    def __init__(self, ask: Callable[[Sequence[BoxTable]], Iterable[str]]) -> None:
+        """Args:
+        ask: runs one statement for these tables, and returns the names of the boxes with a pending row.
+        """
+        self._ask = ask
+        self._apart: set[str] = set()
+        """Boxes whose tables gave no answer when they were last asked. They are asked by themselves until they do."""
+
+    def names(self, tables: Sequence[BoxTable]) -> set[str]:
+        """Names of the boxes with a pending row, and of those whose tables give no answer: whoever looks at such a box by itself
+        learns why.
+
+        Raises:
+            StoreUnavailable: the database does not answer, or more than a few tables do not.
+        """
+        found = set[str]()
+        together = [table for table in tables if table.box.name not in self._apart]
+        for start in range(0, len(together), _AT_ONCE):
+            found |= self._among(together[start : start + _AT_ONCE])
+        for table in tables:
+            if table.box.name in self._apart:
+                found |= self._among([table])
+        return found
+
+    def _among(self, tables: Sequence[BoxTable]) -> set[str]:
+        try:
+            found = set(self._ask(tables))
+        except (StoreConflict, NotPermitted, StoreTooSlow):
+            first, middle = tables[0].box.name, len(tables) // 2
+            if first not in self._apart and len(self._apart) >= _MOST_APART:
+                raise
+            if not middle:
+                self._apart.add(first)
+                return {first}
+            return self._among(tables[:middle]) | self._among(tables[middle:])
+        self._apart.difference_update(table.box.name for table in tables)
+        return found
 
 
 def any_pending(tables: Sequence[BoxTable], begins: Sequence[Mapping[int, int]], *, lateral: bool) -> str:

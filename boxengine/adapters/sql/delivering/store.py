@@ -20,7 +20,7 @@ from boxengine.adapters.sql.connecting.errors import translated
 from boxengine.adapters.sql.connecting.writes import check as check_writes
 from boxengine.adapters.sql.delivering.claim import SqlClaim, SqlClaims, SqlPlainClaim
 from boxengine.adapters.sql.delivering.history import SqlHistory
-from boxengine.adapters.sql.delivering.pending import any_pending
+from boxengine.adapters.sql.delivering.pending import PendingLook, any_pending
 from boxengine.adapters.sql.delivering.transaction import ClaimTransaction
 from boxengine.adapters.sql.dialects.base import BoxStatements
 from boxengine.adapters.sql.dialects.comments import DeliveryComment, Traceparent, commented
@@ -34,8 +34,6 @@ from boxengine.domain.box import Box, Storage
 from boxengine.errors import SchemaMismatch, StoreConflict, StoreUnavailable
 from boxengine.ports import Count, Outlook, PendingRow
 
-_BOXES_AT_ONCE = 50
-"""In one statement: it locks each table and its indexes, and a server has room for some thousands of locks."""
 _Poll = Callable[[Cursor, Mapping[int, int], int], list[PendingRow]]
 T = TypeVar("T")
 _Kind = TypeVar("_Kind", bound=SqlPlainClaim)
@@ -87,6 +85,7 @@ class SqlStore(SqlHistory):
         self._max_batch_bytes = max_batch_bytes
         self._comments = comments
         self._going_on = GoingOn(engine)
+        self._pending_look = PendingLook(self._ask_for_pending)
         self._checked: set[str] = set()
         """Boxes of whose handlers a commit has refused a write. From then on the writes for each item are checked."""
 
@@ -129,19 +128,18 @@ class SqlStore(SqlHistory):
         for box in boxes:
             try:
                 tables.append(self.table(box))
-            except SchemaMismatch:
+            except (SchemaMismatch, StoreConflict):
                 names.append(box.name)  # whoever looks at it by itself learns what is wrong
-        lateral = self.engine.dialect.name == "postgresql"
-        with self._cursor(self._replica) as cursor:
-            for start in range(0, len(tables), _BOXES_AT_ONCE):
-                some = tables[start : start + _BOXES_AT_ONCE]
-                begins = [self._bounds.of(table.box).in_use() for table in some]
-                cursor.execute(any_pending(some, begins, lateral=lateral))
-                names += [some[place].box.name for (place,) in cursor.fetchall()]
         nothing = Count(0)
-        return frozenset(names).union(
-            table.box.name for table in tables if self.pending_in_log(table.box, most=1) != nothing
-        )
+        in_logs = (table.box.name for table in tables if self.pending_in_log(table.box, most=1) != nothing)
+        return frozenset(names).union(self._pending_look.names(tables), in_logs)
+
+    def _ask_for_pending(self, tables: Sequence[BoxTable]) -> list[str]:
+        """Names of the boxes with a pending row, found by one statement."""
+        begins = [self._bounds.of(table.box).in_use() for table in tables]
+        with self._cursor(self._replica) as cursor:
+            cursor.execute(any_pending(tables, begins, lateral=self.engine.dialect.name == "postgresql"))
+            return [tables[place].box.name for (place,) in cursor.fetchall()]
 
     def claims(self, box: Box) -> SqlClaims[SqlClaim]:
         return SqlClaims(partial(self._open, SqlClaim, box))
