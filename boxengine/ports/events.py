@@ -294,6 +294,8 @@ class OutageBegan:
 
     what: str
     reason: str
+    apart: bool = False
+    """Whether the reason concerns one table: others that stopped for it, in the same words, did not stop with this."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ _SETTLED = 10.0
 _MOST_REASONS = 5
 """How many reasons of one outage are told. Some texts differ at each try."""
 _MOST_NAMES = 5
-"""How many of those that do not work yet are named."""
+"""How many are named of those that do not work yet, and of tables that somebody has locked."""
 
 
 class LogObserver:
@@ -184,7 +184,7 @@ class LogObserver:
             met = self._outages.setdefault(event.reason, [])
             met.append(event.what)
             self._reasons[event.what] = {event.reason}
-            if len(met) > 1:
+            if len(met) > (_MOST_NAMES if event.apart else 1):
                 return  # a server that is down stops several loops, but is logged once
             self._told.add(event.what)
         logger.warning("%s does not work; retrying with growing pauses: %s", event.what, event.reason)

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from boxengine.domain.box import Box
 from boxengine.engine.attempt import text_of
-from boxengine.errors import SchemaMismatch, StoreConflict, Unavailable
+from boxengine.errors import NotPermitted, SchemaMismatch, StoreConflict, StoreTooSlow, TableMissing, Unavailable
 from boxengine.ports import Clock, ErrorTracker, Observer, events
 
 SHORTEST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
+_OF_ONE_TABLE = (NotPermitted, SchemaMismatch, StoreConflict, StoreTooSlow, TableMissing)
+"""What the database says of one table; it may answer about others."""
 
 
 @dataclass(slots=True)
@@ -67,7 +69,7 @@ class Outages:
             outage.last, outage.pause, outage.told = now, pause, told or first
         reason = text_of(error) or type(error).__name__
         if first:
-            self._observer.see(events.OutageBegan(what, reason))
+            self._observer.see(events.OutageBegan(what, reason, apart=isinstance(error, _OF_ONE_TABLE)))
             if not isinstance(error, Unavailable | SchemaMismatch):
                 # Only bugs need a traceback. For a server that is down or a missing table the event above says enough.
                 self._track(error, what=what)

@@ -12,6 +12,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from boxengine.adapters.log import LogTransport
+from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.telemetry import background, logs
 from boxengine.adapters.telemetry.background import BackgroundHandler
 from boxengine.adapters.telemetry.log_observer import LogObserver
@@ -19,7 +20,8 @@ from boxengine.adapters.telemetry.logs import DEEPEST, LONGEST_TEXT, BoxHandler,
 from boxengine.adapters.telemetry.tags import LogTracer, bound
 from boxengine.domain.item import Status
 from boxengine.domain.outcome import Discard, DiscardCause, FailedAttempt, Settlement
-from boxengine.errors import Unavailable
+from boxengine.engine.running.outages import Outages
+from boxengine.errors import StoreConflict, Unavailable
 from boxengine.ports import events
 from boxengine.ports.jobs import JobEnded, JobsLeft
 from tests.unit.telemetry.samples import BOX, CIRCUIT, JOB_BOX, item, job
@@ -394,6 +396,19 @@ def test_a_server_that_is_back_is_told_of_in_a_few_short_lines_however_many_boxe
     ]
     observer.see(events.OutageEnded(boxes[-1], seconds=9))
     assert lines(stream)[-1]["message"] == "polling 199 works again, after 9.0 s"
+
+
+def test_boxes_whose_tables_are_locked_are_named_but_not_hundreds_of_them() -> None:
+    stream = io.StringIO()
+    logs.configure(format="json", level="INFO", stream=stream)
+    outages = Outages(observer=LogObserver(), error_tracker=lambda *_error, **_context: None, clock=ManualClock())
+    for number in range(200):
+        outages.failed(f"box {number}", StoreConflict("deadlock"))  # the first conflict may be over in a moment
+        outages.failed(f"box {number}", StoreConflict("somebody has locked the table"))
+    assert [line["message"] for line in lines(stream)] == [
+        f"box {number} does not work; retrying with growing pauses: somebody has locked the table"
+        for number in range(5)
+    ]
 
 
 def test_an_end_is_told_although_what_stopped_first_has_another_reason_now() -> None:
