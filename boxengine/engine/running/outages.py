@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from boxengine.domain.box import Box
 from boxengine.engine.attempt import text_of
-from boxengine.errors import NotPermitted, SchemaMismatch, StoreConflict, StoreTooSlow, TableMissing, Unavailable
+from boxengine.errors import SchemaMismatch, StoreConflict, StoreTooSlow, Unavailable
 from boxengine.ports import Clock, ErrorTracker, Observer, events
 
 SHORTEST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
-_OF_ONE_TABLE = (NotPermitted, SchemaMismatch, StoreConflict, StoreTooSlow, TableMissing)
-"""What the database says of one table; it may answer about others."""
+_OF_ONE_TABLE = (StoreConflict, StoreTooSlow)
+"""What the database says of one table without its name."""
 
 
 @dataclass(slots=True)
