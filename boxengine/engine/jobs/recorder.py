@@ -122,9 +122,11 @@ class Recorder:
                 self._record(runs)
                 tell(self._recording)
         finally:
-            # Whatever was raised: each run is over now, or must be tried again.
-            locked = set(map(id, self._locked))
-            self._handover.recorded([run for run in runs if not run.over and id(run) not in locked], len(ended))
+            # Whatever was raised: each run is over now, or must be tried again. With none, no job was let go, and the claimer is
+            # not woken: this happens every second, and would be its poll interval.
+            if runs:
+                locked = set(map(id, self._locked))
+                self._handover.recorded([run for run in runs if not run.over and id(run) not in locked], len(ended))
         self._tell_of_locks(again)
         return len(ended)
 
