@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from boxengine.domain.jobs import JobBox
-from boxengine.engine.running.backlog import TURN_LIMIT
 from boxengine.engine.running.outages import Outages
 from boxengine.engine.running.rounds import SOON, Rounds
 from boxengine.engine.timing import TIMING
@@ -31,11 +30,10 @@ class JobBacklogWatch:
         self._store = store
         self._outages = outages
         self._observer = observer
-        self._clock = clock
 
     def turn(self) -> timedelta:
         """Measures all boxes, or as many as the time allows; returns the pause until the next turn."""
-        for box in self._rounds.turn(until=self._clock.monotonic() + TURN_LIMIT.total_seconds()):
+        for box in self._rounds.turn():
             self._measure(box)
         return SOON if self._rounds.cut_short else INTERVAL
 

@@ -14,8 +14,6 @@ from boxengine.errors import BoxError, Unavailable
 from boxengine.ports import Bounding, Clock
 
 EVERY = timedelta(seconds=PACE.every)
-TURN_LIMIT = timedelta(seconds=30)
-"""A turn begins with no further box after this time."""
 
 
 class BoundsWatch:
@@ -37,7 +35,6 @@ class BoundsWatch:
         self._rounds = Rounds(boxes, clock=clock)
         self._store = store
         self._ping = ping
-        self._clock = clock
         self._schedule = schedule
         self._outages = outages
 
@@ -47,7 +44,7 @@ class BoundsWatch:
         Raises:
             Unavailable: the database does not answer. After an outage all boxes are due, and it would be asked for each.
         """
-        for box in self._rounds.turn(until=self._clock.monotonic() + TURN_LIMIT.total_seconds()):
+        for box in self._rounds.turn():
             what = f"moving the bounds of {box.name}"
             try:
                 back = self._store.advance(box)

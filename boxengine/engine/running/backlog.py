@@ -22,8 +22,6 @@ from boxengine.ports import Clock, Duty, HistoryStore, JobQueue, LeaseName, Leas
 INTERVAL = timedelta(seconds=TIMING.measured)
 STRANDED_INTERVAL = timedelta(minutes=1)
 """Stranded rows appear only when the configuration changes, so there is no hurry to count them."""
-TURN_LIMIT = timedelta(seconds=30)
-"""A turn begins with no further box after this time."""
 LEASE_TTL = timedelta(seconds=TIMING.measured_for)
 """Short, so that another worker soon replaces one that was killed; long enough for the holder to miss one turn."""
 
@@ -63,7 +61,7 @@ class Backlog:
     def turn(self) -> timedelta:
         """Measures all boxes, or as many as the time allows; returns the pause until the next turn."""
         self._coordinated = True
-        for box in self._rounds.turn(until=self._clock.monotonic() + TURN_LIMIT.total_seconds()):
+        for box in self._rounds.turn():
             self._measure(box)
         return SOON if self._rounds.cut_short else INTERVAL
 

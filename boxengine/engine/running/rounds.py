@@ -14,6 +14,8 @@ from boxengine.ports import Clock
 
 T = TypeVar("T")
 
+TURN_LIMIT = timedelta(seconds=30)
+"""A turn of short questions begins with no further box after this time."""
 SOON = timedelta(seconds=1)
 """The pause before the turn that goes on where one was cut short."""
 
@@ -27,9 +29,15 @@ class Rounds(Generic[T]):
         self.cut_short = False
         """Whether the last turn ended because its time was over."""
 
-    def turn(self, *, until: float) -> Iterator[T]:
-        """The boxes, up to the one at which the monotonic time ``until`` has passed. The next turn begins after that one."""
+    def turn(self, *, until: float | None = None) -> Iterator[T]:
+        """The boxes, up to the one at which the time is over. The next turn begins after that one.
+
+        Args:
+            until: monotonic time at which it is over; None: ``TURN_LIMIT`` from now.
+        """
         self.cut_short = False
+        if until is None:
+            until = self._clock.monotonic() + TURN_LIMIT.total_seconds()
         for number, box in enumerate(self._boxes, 1):
             yield box
             if self._clock.monotonic() >= until:

@@ -18,9 +18,9 @@ from boxengine.app.running.loops import HOUSEKEEPING_LIMIT
 from boxengine.domain.box import Box, BoxType
 from boxengine.domain.job import Job
 from boxengine.engine.polling.pauses import PauseWatch
-from boxengine.engine.running.backlog import INTERVAL, STRANDED_INTERVAL, TURN_LIMIT, Backlog
+from boxengine.engine.running.backlog import INTERVAL, STRANDED_INTERVAL, Backlog
 from boxengine.engine.running.outages import Outages
-from boxengine.engine.running.rounds import SOON
+from boxengine.engine.running.rounds import SOON, TURN_LIMIT
 from boxengine.errors import QueueUnavailable, StoreUnavailable
 from boxengine.ports import Leases
 from boxengine.ports.events import Event, OldestPending, OutageBegan, QueueMeasured, Stranded
