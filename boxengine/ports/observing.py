@@ -52,7 +52,6 @@ class AttemptsFailed(Exception):
         """``reasons``: by job; there is at least one."""
         first = next(iter(reasons.values()))
         super().__init__(first if len(reasons) == 1 else f"{len(reasons)} attempts failed, the first: {first}")
-        self.reasons = reasons
 
 
 class Tracer(Protocol):

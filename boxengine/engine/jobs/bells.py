@@ -43,8 +43,8 @@ class Bells:
 
     def ring(self, signals: Iterable[Signal]) -> None:
         """Jobs of these boxes were committed, or somebody has asked some to stop. Signals of other boxes are ignored."""
-        for name, about_old_ones in {(signal.box_name, signal.again) for signal in signals}:
-            for ring in (self._requests if about_old_ones else self._rings).get(name, ()):
+        for name, requested in {(signal.box_name, signal.again) for signal in signals}:
+            for ring in (self._requests if requested else self._rings).get(name, ()):
                 ring()
 
     def _add(self, rings: dict[str, list[Ring]], box_name: str, ring: Ring) -> None:

@@ -22,7 +22,10 @@ class Signal(NamedTuple):
     due: bool = True
     """Whether the row may go out at once; if not, its bucket is only worth a look."""
     again: bool = False
-    """Whether the row may be an old one, pending again, that comes before rows that are done. No bucket is named then."""
+    """Whether the row may be an old one, pending again, that comes before rows that are done. No bucket is named then.
+
+    Of a box of long jobs: whether somebody has asked jobs at work to stop.
+    """
 
     def encode(self) -> str:
         """``box``, ``box:again``, ``box:bucket``, or ``box:bucket?`` if the row is not due yet."""
