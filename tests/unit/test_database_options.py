@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 from pymysql._auth import sha2_rsa_encrypt
+from pymysql.connections import Connection
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, event, inspect
+from sqlalchemy.exc import OperationalError
 
 from boxengine.adapters.sql.connecting import engine as connecting
 from boxengine.adapters.sql.waking.listen import PostgresWakeups
@@ -32,7 +35,11 @@ def asked(engine: Engine) -> dict[str, Any]:
         found.update({name: value for name, value in options.items() if name != "context"})
         raise Asked
 
-    with patch.object(engine.dialect, "connect", keep), pytest.raises(Asked):
+    with (
+        patch.object(engine.dialect, "connect", keep),
+        patch.object(connecting, "sharing", lambda _kind: keep),
+        pytest.raises(Asked),
+    ):
         engine.connect()
     return found
 
@@ -73,10 +80,28 @@ def test_a_package_that_pymysql_lacks_to_authenticate_with_is_said(monkeypatch: 
         sha2_rsa_encrypt(b"secret", b"salt", b"key")
 
     with (
-        patch.object(engine.dialect, "connect", authenticate),
+        patch.object(connecting, "sharing", lambda _kind: authenticate),
         pytest.raises(BoxError, match=r"^database\.url: 'cryptography' package is required .*; install it .* TLS"),
     ):
         engine.connect()
+
+
+@pytest.mark.parametrize(("options", "counts"), [("", {0, 1}), ("?ssl_ca=authority.pem", {3})])
+def test_attempts_to_connect_share_a_tls_context_unless_it_is_made_of_files(
+    options: str, counts: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list[SSLContext]()
+
+    def make(*_: object) -> SSLContext:
+        made.append(SSLContext(PROTOCOL_TLS_CLIENT))
+        return made[-1]
+
+    monkeypatch.setattr(Connection, "_create_ssl_ctx", make)
+    engine = connecting.connect(f"mysql+pymysql://nobody@127.0.0.1:1/nothing{options}", connections=1)
+    for _ in range(3):
+        with pytest.raises(OperationalError, match="Can't connect"):
+            engine.connect()
+    assert len(made) in counts  # none: another test has made the shared one
 
 
 def test_the_listener_keeps_its_connection_alive_as_the_url_says() -> None:

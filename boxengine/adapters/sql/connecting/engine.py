@@ -22,6 +22,7 @@ from boxengine.adapters.sql.connecting.ended import drop_ended
 from boxengine.adapters.sql.connecting.login import log_in
 from boxengine.adapters.sql.connecting.pool import DisposablePool
 from boxengine.adapters.sql.connecting.pooler import is_pooled
+from boxengine.adapters.sql.connecting.tls import sharing
 from boxengine.adapters.sql.connecting.writes import connect_arguments, follow
 from boxengine.errors import BoxError, JobLost, JobTimeout
 from boxengine.ports.credentials import Ask
@@ -127,7 +128,7 @@ def _adapt(engine: Engine, *, prepared: bool | None) -> None:
 def _connected(dialect: Any, _record: object, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
     """Connects. What PyMySQL raises over its options, or over a package that it lacks, is no error of its own kind."""
     try:
-        return dialect.connect(*arguments, **options)
+        return sharing(dialect.loaded_dbapi.connections.Connection)(*arguments, **options)
     except RuntimeError as error:
         raise BoxError(f"database.url: {error}; {_NEEDS_A_PACKAGE}") from error
     except (TypeError, ValueError, OSError) as error:
