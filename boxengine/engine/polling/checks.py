@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from boxengine.domain.box import Box
 from boxengine.engine.polling.pauses import PauseWatch
-from boxengine.engine.polling.schedule import Schedule
+from boxengine.engine.polling.schedule import AT_ONCE, Schedule
 from boxengine.engine.polling.tactics import Tactic
 from boxengine.engine.timing import TIMING, Timing
 from boxengine.ports import Clock, JobQueue, Store, Wakeups
@@ -59,7 +59,7 @@ class Checks:
         pause = self._pause(box, found=bool(outlook.due) or len(free) < len(box.buckets))
         if outlook.due:
             # Prompted: the rate limit restrains polls that find nothing, and these will find something.
-            self._schedule.wake(box.name, outlook.due)
+            self._schedule.wake(box.name, outlook.due, within=AT_ONCE)
         if outlook.next_in is None:
             return pause
         # Rows that come due in close succession are read together, so that polls stay a small part of the work.

@@ -15,6 +15,8 @@ from boxengine.engine.polling.tasks import Announce, Check, Key, Kind, Look, Tas
 from boxengine.ports import Clock
 
 NEVER = float("inf")
+AT_ONCE = float("-inf")
+"""Before all that is due already. Where a server comes back, the checks of all boxes may be due, and take many seconds."""
 
 
 class Schedule:
@@ -107,6 +109,7 @@ class Schedule:
         """Asks for a look at the partitions of these buckets (all if None) ``within`` so many seconds.
 
         Args:
+            within: or ``AT_ONCE``. That is for what a check has found: each check asks once, so other checks have their turn.
             prompt: whether rows were committed there.
         """
         box = self._boxes.get(box_name)
@@ -156,7 +159,7 @@ class Schedule:
                 self._barren[box.name] = self._barren[box.name].difference(due).union(nothing)
 
     def check(self, box_name: str, *, within: float) -> None:
-        """Asks for the box to be checked ``within`` so many seconds."""
+        """Asks for the box to be checked ``within`` so many seconds, or ``AT_ONCE``."""
         with self._changed:
             self._ask_for([(Kind.CHECK, box_name, 0)], within=within)
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from boxengine.domain.box import Box, Storage
 from boxengine.engine.polling.pauses import PauseWatch
-from boxengine.engine.polling.schedule import Schedule
+from boxengine.engine.polling.schedule import AT_ONCE, Schedule
 from boxengine.engine.running.outages import Outages
 from boxengine.engine.timing import TIMING
 from boxengine.ports import Store
@@ -42,6 +42,8 @@ class Survey:
         self._pending = self._names
         """Boxes with pending rows at the last survey. Before the first one, and while surveys fail, all boxes: each is then
         checked at its own pace."""
+        self._seen = frozenset[str]()
+        """The same, but none before the first survey, and while surveys fail: at the next one, those with rows come first."""
 
     def quiet(self, box: Box) -> bool:
         """Whether the box had no pending row at the last survey. If it gets one, a later survey asks for a check."""
@@ -49,17 +51,17 @@ class Survey:
 
     def turn(self) -> timedelta:
         """Surveys all boxes that are not paused, and asks for a check of those whose first pending rows it has just found."""
-        before = self._pending
+        before = self._seen
         try:
             pending = self._store.pending(self._pauses.running(self._boxes))
         except Exception as error:  # one box without a table must not stop the survey of the others
-            self._pending = self._names
-            for name in sorted(self._pending - before):
+            for name in sorted(self._names - self._pending):
                 self._schedule.check(name, within=0.0)
+            self._pending, self._seen = self._names, frozenset[str]()
             return timedelta(seconds=self._outages.failed("the survey of all boxes", error))
         self._outages.worked("the survey of all boxes")
         # Boxes that were pending before are checked at their own pace, which is quick while rows are due.
-        self._pending = pending
+        self._pending = self._seen = pending
         for name in sorted(pending - before):
-            self._schedule.check(name, within=0.0)
+            self._schedule.check(name, within=AT_ONCE)
         return EVERY

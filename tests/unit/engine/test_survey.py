@@ -26,7 +26,7 @@ from boxengine.engine.polling.survey import Survey
 from boxengine.engine.polling.tactics import TACTICS
 from boxengine.engine.polling.throttlers import Pace
 from boxengine.engine.running.outages import Outages
-from boxengine.errors import SchemaMismatch
+from boxengine.errors import SchemaMismatch, StoreUnavailable
 from boxengine.ports import Outlook, Signal
 from tests.unit.engine.bench import make_box
 
@@ -41,13 +41,18 @@ class Counted(MemoryStore):
         self.looks: Counter[str] = Counter()
         self.surveyed = set[str]()
         self.broken = False
+        self.away = False
 
     def outlook(self, box: Box, buckets: Any) -> Outlook:
+        if self.away:
+            raise StoreUnavailable("connection refused")
         self.looks[box.name] += 1
         return super().outlook(box, buckets)
 
     def pending(self, boxes: Any) -> frozenset[str]:
         self.surveyed.update(box.name for box in boxes)
+        if self.away:
+            raise StoreUnavailable("connection refused")
         if self.broken:
             raise SchemaMismatch("box_7: there is no table")
         return super().pending(boxes)
@@ -184,6 +189,24 @@ def test_while_the_look_at_all_fails_each_box_is_checked_by_itself() -> None:
     town.store.insert(town.boxes[3], event_key=1)
     town.go_on(6)
     assert town.queued(town.boxes[3]) == 1
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_rows_that_waited_for_the_server_are_queued_before_all_other_boxes_are_checked(away: bool) -> None:
+    """As at the start of a worker. Each check takes a while, the more so of a server that has just come back."""
+    town = Town()
+    if away:
+        town.go_on(10)
+        town.store.away = True
+        town.go_on(2)
+        town.store.away = False
+        town.clock.advance(timedelta(seconds=10))  # the checks of all boxes are due
+        town.store.looks.clear()
+    town.store.insert(town.boxes[33], event_key=1)
+    town.survey.turn()
+    for _ in range(2):
+        town.poller.turn()
+    assert (town.queued(town.boxes[33]), town.store.looks.total()) == (1, 1)
 
 
 def test_boxes_that_the_survey_covers_are_not_all_checked_where_listening_begins_anew() -> None:
