@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from psycopg.errors import UndefinedColumn, UndefinedTable
+from pymysql import ProgrammingError
 
 from boxengine.adapters.sql.delivering.pending import PendingLook
 from boxengine.adapters.sql.shape.tables import BoxTable
@@ -25,18 +27,23 @@ class Database:
 
     def __init__(self) -> None:
         self.locked: set[str] = set()
+        self.error: StoreUnavailable = StoreConflict("somebody has locked the table")
         self.asked: list[list[str]] = []
 
     def ask(self, tables: Sequence[BoxTable]) -> list[str]:
         names = [each.box.name for each in tables]
         self.asked.append(names)
         if self.locked.intersection(names):
-            raise StoreConflict("somebody has locked the table")
+            raise self.error
         return [name for name in names if name == TABLES[-1].box.name]
 
 
-def test_a_locked_table_is_asked_by_itself_until_it_answers() -> None:
+@pytest.mark.parametrize("reason", [None, UndefinedTable(), UndefinedColumn(), ProgrammingError(1146, "no such table")])
+def test_a_table_that_is_locked_or_was_changed_is_asked_by_itself_until_it_answers(reason: Exception | None) -> None:
     database = Database()
+    if reason is not None:
+        database.error = StoreUnavailable("the table has changed")
+        database.error.__cause__ = reason
     look = PendingLook(database.ask)
     database.locked = {"box_77"}
     assert look.names(TABLES) == {"box_77", "box_159"}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from boxengine.adapters.sql.shape.changes import tells_of_a_change
 from boxengine.adapters.sql.shape.tables import BoxTable
 from boxengine.domain.item import Status
-from boxengine.errors import NotPermitted, StoreConflict, StoreTooSlow
+from boxengine.errors import NotPermitted, StoreConflict, StoreTooSlow, StoreUnavailable
 
 _PENDING = f"status = {Status.PENDING:d}"
 _AT_ONCE = 50
@@ -16,7 +17,8 @@ _MOST_APART = 5
 
 
 class PendingLook:
-    """Asks many tables in few statements. One that somebody has locked, or that this account may not read, hides no other.
+    """Asks many tables in few statements. One that somebody has locked, altered or renamed, or that this account may not read,
+    hides no other.
 
     Only one thread may use it at a time.
     """
@@ -48,7 +50,9 @@ class PendingLook:
     def _among(self, tables: Sequence[BoxTable]) -> set[str]:
         try:
             found = set(self._ask(tables))
-        except (StoreConflict, NotPermitted, StoreTooSlow):
+        except StoreUnavailable as error:
+            if not _of_one_table(error):
+                raise
             first, middle = tables[0].box.name, len(tables) // 2
             if first not in self._apart and len(self._apart) >= _MOST_APART:
                 raise
@@ -58,6 +62,12 @@ class PendingLook:
             return self._among(tables[:middle]) | self._among(tables[middle:])
         self._apart.difference_update(table.box.name for table in tables)
         return found
+
+
+def _of_one_table(error: StoreUnavailable) -> bool:
+    """Whether the database may answer about the others. A change costs a second look at the table's definition, which is to be
+    had for one table and not for hundreds."""
+    return isinstance(error, StoreConflict | NotPermitted | StoreTooSlow) or tells_of_a_change(error.__cause__)
 
 
 def any_pending(tables: Sequence[BoxTable], begins: Sequence[Mapping[int, int]], *, lateral: bool) -> str:
