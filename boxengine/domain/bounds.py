@@ -163,7 +163,8 @@ class Bounds:
             self._forgotten += 1
             self._bounds = {}
             self._proposal = None
-            self._claimed += 1
+            if self._slow:
+                self._claimed += 1
 
     # ── what moves them ──────────────────────────────────────────────────────────────────────────────
 

@@ -58,6 +58,14 @@ def test_nothing_is_asked_while_nothing_is_claimed() -> None:
     assert not Bounds(BUCKETS, monotonic=ManualClock().monotonic, pace=PACE).due
 
 
+def test_a_lost_connection_has_no_idle_box_timed() -> None:
+    bounds = Bounds(BUCKETS, monotonic=ManualClock().monotonic, pace=PACE)
+    bounds.forget()
+    assert not bounds.due
+    bounds.claimed(1)
+    assert bounds.due
+
+
 def test_the_walk_is_timed_with_the_first_item_and_then_once_in_so_many() -> None:
     bounds, sight = Bounds(BUCKETS, monotonic=ManualClock().monotonic, pace=PACE), FakeSight(seconds=0.1)
     bounds.claimed(1)
