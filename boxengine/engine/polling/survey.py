@@ -15,6 +15,7 @@ from boxengine.engine.polling.pauses import PauseWatch
 from boxengine.engine.polling.schedule import AT_ONCE, Schedule
 from boxengine.engine.running.outages import Outages
 from boxengine.engine.timing import TIMING
+from boxengine.errors import Unavailable
 from boxengine.ports import Store
 
 MANY = 10
@@ -40,8 +41,8 @@ class Survey:
         self._pauses = pauses
         self._outages = outages
         self._pending = self._names
-        """Boxes with pending rows at the last survey. Before the first one, and while surveys fail, all boxes: each is then
-        checked at its own pace."""
+        """Boxes with pending rows at the last survey. Before the first one, and while surveys fail although the database answers,
+        all boxes: each is then checked at its own pace."""
         self._seen = frozenset[str]()
         """The same, but none before the first survey, and while surveys fail: at the next one, those with rows come first."""
 
@@ -55,9 +56,11 @@ class Survey:
         try:
             pending = self._store.pending(self._pauses.running(self._boxes))
         except Exception as error:  # one box without a table must not stop the survey of the others
-            for name in sorted(self._names - self._pending):
-                self._schedule.check(name, within=0.0)
-            self._pending, self._seen = self._names, frozenset[str]()
+            self._seen = frozenset()
+            if not self._is_away(error):
+                for name in sorted(self._names - self._pending):
+                    self._schedule.check(name, within=0.0)
+                self._pending = self._names
             return timedelta(seconds=self._outages.failed("the survey of all boxes", error))
         self._outages.worked("the survey of all boxes")
         # Boxes that were pending before are checked at their own pace, which is quick while rows are due.
@@ -65,3 +68,13 @@ class Survey:
         for name in sorted(pending - before):
             self._schedule.check(name, within=AT_ONCE)
         return EVERY
+
+    def _is_away(self, error: Exception) -> bool:
+        """Whether nobody would answer a check either. When somebody does, the checks of all boxes would be in the way of the few
+        that have rows."""
+        try:
+            if isinstance(error, Unavailable):
+                self._store.ping()
+        except Unavailable:
+            return True
+        return False
