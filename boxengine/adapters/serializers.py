@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import Any
 
 from boxengine.domain.item import Item
+from boxengine.domain.signatures import signature_of
 from boxengine.engine.answers import discard, never_runs
 from boxengine.errors import BoxError
 
@@ -129,7 +130,7 @@ def _fault(found: Any, given: tuple[None, ...]) -> str | None:
 def _refusal(call: Callable[..., Any], given: tuple[None, ...]) -> str | None:
     """Why it does not take so many arguments; None if it does, or has no signature to look at."""
     try:
-        signature = inspect.signature(call)
+        signature = signature_of(call)
     except (TypeError, ValueError):
         return None  # written in C
     try:

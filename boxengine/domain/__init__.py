@@ -11,4 +11,5 @@
   and ``schedules``.
 - **Texts and values:** ``json_values`` with ``json_advice``, ``json_members``, ``masking`` (of secrets), ``legible`` (what a
   terminal may show), ``redis_urls``, ``words``.
+- **Users' code:** ``signatures`` (the parameters of a function).
 """

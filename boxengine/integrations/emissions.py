@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from inspect import Parameter, signature
+from inspect import Parameter
 from typing import Any
 
 from boxengine.domain.names import underscore
+from boxengine.domain.signatures import signature_of
 from boxengine.engine.answers import discard, never_runs, unfinished
 from boxengine.errors import InvalidItem
 
@@ -141,7 +142,7 @@ def _called(name: str, given: Maker) -> _WithChange:
         raise InvalidItem(f"emits: {name} is {kind}, and a flush could not run it; write a plain def")
     call: Callable[..., Any] = given
     try:
-        parameters = signature(call).parameters.values()
+        parameters = signature_of(call).parameters.values()
     except (TypeError, ValueError):
         return lambda target, _change: call(target)
     positional = [

@@ -7,6 +7,8 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
+from boxengine.domain.signatures import signature_of
+
 
 def misfit(call: Any, shape: str, *, by_name: Collection[str] = (), is_method_of: type | None = None) -> str | None:
     """Why ``call`` cannot be called in this shape; None if it can, or if it has no signature to look at.
@@ -23,7 +25,7 @@ def misfit(call: Any, shape: str, *, by_name: Collection[str] = (), is_method_of
         # Of an instance its method: inspect compares what it is given, and a user's __eq__ may answer anything.
         call = call.__call__
     try:
-        signature = inspect.signature(call)
+        signature = signature_of(call)
     except (TypeError, ValueError):
         return None  # written in C
     if is_method_of is not None and inspect.isfunction(call) and not _is_static(is_method_of, call.__name__):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from inspect import Parameter
 from pathlib import Path
 from types import MappingProxyType, ModuleType, NoneType, UnionType
 from typing import Any
 
+from boxengine.domain.signatures import signature_of
 from boxengine.engine.answers import ASYNC, how_it_would_run, never_runs
 from boxengine.engine.delivering.calls.pipeline import TransportSpec
 from boxengine.settings.arguments import Misconfigured, examined, parsed
@@ -31,7 +32,7 @@ _GIVEN = ("session", "decoded")
 """Arguments that the engine gives a function that asks for them."""
 _GIVEN_AT_THE_START = ("producers",)
 """Arguments that the worker gives a constructor that asks for them; the file cannot."""
-_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 _KINDS: Mapping[frozenset[Any], Any] = MappingProxyType(
     {
         frozenset({bool}): Flag,
@@ -103,7 +104,7 @@ def _typed(arguments: Mapping[str, Any], transport: type) -> dict[str, Any]:
         Misconfigured: a value that is not what its argument is annotated as.
     """
     annotations = typing.get_type_hints(transport.__init__)  # type: ignore[misc] # it is the class's own
-    parameters = inspect.signature(transport).parameters
+    parameters = signature_of(transport).parameters
     typed: dict[str, Any] = {}
     mistakes: list[tuple[str | None, str]] = []
     for argument, given in arguments.items():
@@ -129,7 +130,7 @@ def _takes(found: Any, argument: str) -> bool:
     """Whether what is to be called with the arguments takes this one."""
     target = _factory(found) or found
     try:
-        parameters = inspect.signature(target).parameters.values()
+        parameters = signature_of(target).parameters.values()
     except (TypeError, ValueError):
         return False
     return any(each.name == argument or each.kind is each.VAR_KEYWORD for each in parameters)
@@ -212,7 +213,7 @@ def _ready_made(found: Any, name: str, arguments: dict[str, Any]) -> Callable[[]
 
 def _check(target: Callable[..., Any], name: str, arguments: Mapping[str, Any], *, given: int = 0) -> None:
     try:
-        parameters = list(inspect.signature(target).parameters.values())[given:]
+        parameters = list(signature_of(target).parameters.values())[given:]
     except (TypeError, ValueError):
         # Some classes written in C have no signature to hold the arguments against.
         return
@@ -221,9 +222,7 @@ def _check(target: Callable[..., Any], name: str, arguments: Mapping[str, Any], 
         raise Misconfigured(*mistakes)
 
 
-def _missing(
-    parameters: list[inspect.Parameter], name: str, arguments: Mapping[str, Any]
-) -> Iterator[tuple[str | None, str]]:
+def _missing(parameters: list[Parameter], name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str | None, str]]:
     for parameter in parameters:
         required = parameter.default is parameter.empty and parameter.name not in (*_GIVEN, *_GIVEN_AT_THE_START)
         if parameter.kind in _BY_NAME and required and parameter.name not in arguments:
@@ -232,9 +231,7 @@ def _missing(
             yield None, f"{name} takes {parameter.name} by position only; arguments are given by name"
 
 
-def _unknown(
-    parameters: list[inspect.Parameter], name: str, arguments: Mapping[str, Any]
-) -> Iterator[tuple[str | None, str]]:
+def _unknown(parameters: list[Parameter], name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str | None, str]]:
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
     given = (*_GIVEN, *_GIVEN_AT_THE_START)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from boxengine.adapters.telemetry.combined import CombinedObserver
 from boxengine.app.assembly.ground import Ground
 from boxengine.domain.box import Box, Storage
+from boxengine.domain.signatures import signature_of
 from boxengine.engine.delivering.batches.delivery import Delivery, Limits
 from boxengine.engine.delivering.batches.order import OrderWatch
 from boxengine.engine.delivering.calls.pipeline import Pipeline, TransportSpec
@@ -126,6 +126,6 @@ class Delivering:
 
 def _takes_producers(build: Callable[..., Any]) -> bool:
     try:
-        return "producers" in inspect.signature(build).parameters
+        return "producers" in signature_of(build).parameters
     except ValueError:
         return False  # a class of users that is derived from one in C, such as ``threading.local``

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import Parameter, signature
+from inspect import Parameter
 from typing import Any
 
 from sqlalchemy import Column, Connection
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
+
+from boxengine.domain.signatures import signature_of
 
 
 def processor(type_: TypeEngine[Any], dialect: Dialect) -> Callable[[Any], Any] | None:
@@ -31,7 +33,7 @@ def default_maker(column: Column[Any]) -> Callable[[], Any] | None:
 def _takes_nothing(function: Callable[..., Any]) -> bool:
     """Whether it needs no argument. A decorator of the application's may have wrapped a function of the context, too."""
     try:
-        parameters = signature(function).parameters.values()
+        parameters = signature_of(function).parameters.values()
     except ValueError:  # built in
         return True
     named = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)

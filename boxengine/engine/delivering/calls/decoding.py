@@ -12,6 +12,7 @@ from typing import Any
 
 from boxengine.domain.item import Item
 from boxengine.domain.outcome import Failure
+from boxengine.domain.signatures import signature_of
 from boxengine.engine.answers import never_runs
 from boxengine.engine.delivering.calls.results import demand_results
 from boxengine.errors import Undecodable
@@ -49,7 +50,7 @@ def asks_for(call: Any, name: str) -> bool:
         # Of an instance its method: inspect compares what it is given, and a user's __eq__ may answer anything.
         call = type(call).__call__
     try:
-        return name in inspect.signature(call).parameters
+        return name in signature_of(call).parameters
     except (TypeError, ValueError):
         return False
 
