@@ -242,9 +242,12 @@ class Reaped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """The result of a check of jobs that wait for their time."""
+    """The result of a look at what may be done in a box."""
 
     promoted: int = 0
+    """How many jobs may be claimed since now."""
+    ready: bool = False
+    """Whether any job could be claimed already."""
     next_due: timedelta | None = None
     """Time until the next one is due; None: none waits."""
     followers: bool = False

@@ -109,7 +109,10 @@ class JobStore(Protocol):
         """What waits in the box; of each kind at most so many jobs are counted."""
 
     def promote(self, box: JobBox) -> Due:
-        """Makes jobs claimable whose time has come or whose predecessors have ended; cancels those whose predecessors failed."""
+        """Makes jobs claimable whose time has come or whose predecessors have ended; cancels those whose predecessors failed.
+
+        Also says whether any job could be claimed before, though perhaps not now: others may be about to claim it.
+        """
 
     def reap(self, box: JobBox) -> Reaped:
         """Takes back jobs whose lease is over: queued again, lost if no attempt is left, or canceled if that was asked for."""

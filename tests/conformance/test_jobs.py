@@ -64,13 +64,22 @@ def test_a_claimed_job_has_what_it_was_created_with(jobs: JobHarness) -> None:
 def test_a_delayed_job_is_claimed_when_its_time_has_come(jobs: JobHarness) -> None:
     jobs.create(new(delay=timedelta(seconds=3600)), new(delay=timedelta(seconds=7200)))
     due = jobs.store.promote(BOX)
-    assert due.promoted == 0
+    assert (due.promoted, due.ready) == (0, False)
     assert due.next_due is not None
     assert timedelta(seconds=3590) < due.next_due <= timedelta(seconds=3600)
     assert claim(jobs) == []
     jobs.pass_time(3601)
     assert jobs.store.promote(BOX).promoted == 1
     assert len(claim(jobs)) == 1
+
+
+def test_a_look_says_whether_a_job_could_be_claimed(jobs: JobHarness) -> None:
+    assert not jobs.store.promote(BOX).ready
+    jobs.create(new(lock_key="a"), new(lock_key="a"))
+    assert jobs.store.promote(BOX).ready
+    assert len(claim(jobs, 2)) == 1
+    # The other one waits for its key.
+    assert not jobs.store.promote(BOX).ready
 
 
 def test_two_claims_at_once_share_the_jobs(jobs: JobHarness) -> None:

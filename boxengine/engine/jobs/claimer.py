@@ -50,6 +50,8 @@ class Claimer:
         """To be given back."""
         self._look_at = float("-inf")
         """Monotonic time of the next look at jobs that wait for their time."""
+        self._undisturbed = False
+        """Whether the last rest ended because its time was over."""
 
     def turn(self) -> timedelta:
         """Claims once, then rests where nothing more is there.
@@ -58,6 +60,10 @@ class Claimer:
             StoreUnavailable: jobs that were claimed all the same come back when their lease is over.
         """
         self._return(self._handover.waiting_since(self._clock.monotonic() - self._timing.unbegun))
+        if self._undisturbed and not self._finds_any():
+            self._rest()
+            return AT_ONCE
+        self._undisturbed = False
         room = self._handover.room(self._timing.poll)
         if not room:
             return AT_ONCE
@@ -68,7 +74,7 @@ class Claimer:
         if due.promoted and claimed < room:
             claimed += self._claim(room - claimed)
         if claimed < room:
-            self._handover.rest(max(0.0, self._look_at - self._clock.monotonic()))
+            self._rest()
         return AT_ONCE
 
     def stop(self) -> None:
@@ -106,6 +112,14 @@ class Claimer:
     def _run(self, job: ClaimedJob, sent: float) -> Run:
         codec = self._codecs.get(job.task)
         return Run(self._box, job, sent=sent, clock=self._clock, timing=self._timing, codec=codec)
+
+    def _finds_any(self) -> bool:
+        """Whether a claim is worthwhile though nobody has rung. A look costs half as much as a claim that finds nothing."""
+        due = self._promote()
+        return due.ready or due.promoted > 0
+
+    def _rest(self) -> None:
+        self._undisturbed = not self._handover.rest(max(0.0, self._look_at - self._clock.monotonic()))
 
     def _promote(self) -> Due:
         """Lets jobs go whose time has come. The next look is when the next one's has, within the usual time."""

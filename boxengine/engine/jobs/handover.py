@@ -68,14 +68,15 @@ class Handover:
             self._given.extend(runs)
             self._work.notify(min(len(runs), self.threads))
 
-    def rest(self, seconds: float) -> None:
-        """Waits this long, or until ``ring`` is called."""
+    def rest(self, seconds: float) -> bool:
+        """Waits this long, or until ``ring`` is called; returns whether it was."""
         with self._room:
             if not self._rung and self._visitors:
                 self._rests += 1
                 self._work.notify_all()
             self._room.wait_for(lambda: self._stopping or self._rung, seconds)
-            self._rung = False
+            rung, self._rung = self._rung, False
+            return rung
 
     def ring(self) -> None:
         """Says that there may be something to claim. Ends the current rest, or the next one."""

@@ -49,6 +49,7 @@ class Sayings:
         self.found: dict[str, list[str]] = {}
         self._harness = harness
         store, desk = harness.store, harness.desk
+        self._tell("looks of an idle worker", lambda: (store.promote(BOX), store.reap(BOX), store.delete_finished(BOX)))
         first, *_ = self._tell("create", lambda: harness.create(new(), new(lock_key="a"), new(lock_key="a")))
         self._tell("create a follower", lambda: harness.create(new(after=(first,))))
         plain, keyed = self._tell("claim, with a lock_key", lambda: store.claim(BOX, 3, worker="w"))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from threading import Condition, Lock
 from typing import TypeVar
 
+from boxengine.adapters.memory.clock import ManualClock
+from boxengine.adapters.memory.jobs import MemoryJobs
+from boxengine.domain.jobs import ClaimedJob, JobBox, JobState
 from tests.unit.jobs.crew import Crew
 
 T = TypeVar("T")
@@ -40,3 +44,43 @@ def test_the_end_of_a_job_wakes_the_claimer_because_it_may_have_let_another_one_
     waits.clear()
     crew.handover.rest(5.0)
     assert waits == []
+
+
+class CountedClaims(MemoryJobs):
+    """Counts how often jobs were to be claimed."""
+
+    claims = 0
+
+    def claim(self, box: JobBox, count: int, *, worker: str, oldest: int = 0) -> Sequence[ClaimedJob]:
+        self.claims += 1
+        return super().claim(box, count, worker=worker, oldest=oldest)
+
+
+def test_a_rest_that_nobody_has_ended_is_followed_by_a_look_and_by_a_claim_only_if_that_finds_a_job() -> None:
+    jobs = CountedClaims(ManualClock())
+    crew = Crew(lambda _job: None, jobs=jobs)
+    for _ in range(3):
+        crew.claimer.turn()
+    assert jobs.claims == 1
+    crew.create()
+    crew.claimer.turn()
+    assert crew.row().status is JobState.RUNNING
+
+
+def test_a_ring_is_followed_by_a_claim_at_once() -> None:
+    jobs = CountedClaims(ManualClock())
+    crew = Crew(lambda _job: None, jobs=jobs)
+    crew.claimer.turn()
+    crew.handover.ring()
+    crew.claimer.turn()  # looks in vain, and hears the ring instead of resting
+    crew.claimer.turn()
+    assert jobs.claims == 2
+
+
+def test_a_delayed_job_is_claimed_with_the_look_that_lets_it_go() -> None:
+    crew = Crew(lambda _job: None)
+    crew.create(delay=timedelta(seconds=3))
+    crew.claimer.turn()
+    crew.pass_time(3)
+    crew.claimer.turn()
+    assert crew.row().status is JobState.RUNNING

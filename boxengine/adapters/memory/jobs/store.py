@@ -98,6 +98,7 @@ class MemoryJobs(MemoryDesk):
     def promote(self, box: JobBox) -> Due:
         with self._lock:
             now = self._clock.now()
+            ready = any(self._queued(self._rows(box), Waits.NOTHING))
             waiting = sorted(self._queued(self._rows(box), Waits.TIME), key=lambda row: row.available_at)
             due = [row for row in waiting if row.available_at <= now]
             for row in due:
@@ -105,7 +106,7 @@ class MemoryJobs(MemoryDesk):
             followers = list(self._queued(self._rows(box), Waits.JOBS))
             ended = sum(self._release(box, row) for row in followers)
             next_due = waiting[0].available_at - now if waiting else None
-            return Due(promoted=len(due) + ended, next_due=next_due, followers=bool(followers))
+            return Due(promoted=len(due) + ended, ready=ready, next_due=next_due, followers=bool(followers))
 
     def reap(self, box: JobBox) -> Reaped:
         with self._lock:

@@ -27,8 +27,8 @@ in the order of their ids, there and in heartbeats, so that they cannot wait for
 - **Tables:** ``models`` (the mixin, and the journal), ``schema`` (made, verified, printed), ``upgrade`` (from earlier versions).
 - **Jobs go in:** ``insert``, with ``wakeup`` (of the workers, at the commit); ``schedules`` (what recurs).
 - **Worker:** ``store`` is what the worker asks. It has ``claims`` and ``claim_together``, ``ends``, ``writes``, ``followers``,
-  ``reaping`` (changes that time makes) and ``backlog`` (how many wait). ``unit`` is one attempt's writes, with the ``session`` of
-  its handler.
+  ``reaping`` (changes that time makes), ``looks`` (whether there is anything to do) and ``backlog`` (how many wait). ``unit`` is
+  one attempt's writes, with the ``session`` of its handler.
 - **In the journal, without Redis:** ``pauses`` of a box, and the live ``workers``.
 - **People:** ``desk`` (questions and actions), ``inspection`` (searches and counts), ``checkup`` (what ``boxengine doctor``
   finds).

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import Select, insert, select
 
 from boxengine.adapters.sql.connecting.errors import translated
+from boxengine.adapters.sql.connecting.reading import reading
 from boxengine.adapters.sql.jobs.rows import short
 from boxengine.adapters.sql.jobs.store import SqlJobs
 from boxengine.domain.jobs import JobBox
@@ -32,6 +34,7 @@ class SqlJobPauses:
 
     def __init__(self, jobs: SqlJobs) -> None:
         self._jobs = jobs
+        self._questions: dict[str, Select[Any]] = {}
 
     def set(self, box: JobBox, *, running: bool, who: str) -> None:
         """Remembers it for all workers."""
@@ -43,10 +46,16 @@ class SqlJobPauses:
 
     def running(self, box: JobBox) -> bool | None:
         """What the latest event says; None: nobody has decided."""
-        journal = self._jobs.rows(box).journal.c
-        latest = select(journal.kind).where(journal.job_id == OF_THE_BOX).order_by(journal.id.desc()).limit(1)
-        with translated(self._jobs.engine), self._jobs.engine.connect() as connection:
-            return _RUNNING.get(connection.scalar(latest) or "")
+        with translated(self._jobs.engine), reading(self._jobs.engine) as connection:
+            return _RUNNING.get(connection.scalar(self._latest(box)) or "")
+
+    def _latest(self, box: JobBox) -> Select[Any]:
+        """Made once: a worker asks every two seconds."""
+        if box.name not in self._questions:
+            journal = self._jobs.rows(box).journal.c
+            said = select(journal.kind).where(journal.job_id == OF_THE_BOX)
+            self._questions[box.name] = said.order_by(journal.id.desc()).limit(1)
+        return self._questions[box.name]
 
     def _write(self, box: JobBox, decision: Decision, who: str) -> None:
         event = {"job_id": OF_THE_BOX, "kind": str(decision), "payload": {"by": who}}

@@ -11,20 +11,13 @@ from boxengine.adapters.sql.jobs import followers
 from boxengine.adapters.sql.jobs.moments import ago, clock_now, seconds_until
 from boxengine.adapters.sql.jobs.rows import JobRows
 from boxengine.adapters.sql.shape.now import utc_now
-from boxengine.domain.jobs import Due, EventKind, JobState, Reaped, Waits
+from boxengine.domain.jobs import EventKind, JobState, Reaped, Waits
 
 AT_ONCE = 1000
 """Rows in one transaction."""
 KEYS = 20
 """With jobs behind them, that one look checks."""
 SILENT = "its worker fell silent, and the lease ran out"
-
-
-def next_due(connection: Connection, rows: JobRows) -> Due:
-    """When the next job's time comes, and whether any waits for another one."""
-    first = select(seconds_until(func.min(rows.jobs.c.available_at))).where(rows.queued(Waits.TIME))
-    seconds, some_wait = connection.execute(select(first.scalar_subquery(), followers.some_wait(rows))).one()
-    return Due(next_due=None if seconds is None else timedelta(seconds=float(seconds)), followers=bool(some_wait))
 
 
 def promote(connection: Connection, rows: JobRows) -> int:

@@ -15,6 +15,7 @@ from boxengine.adapters.sql.jobs.backlog import backlog
 from boxengine.adapters.sql.jobs.claim_together import TogetherClaim
 from boxengine.adapters.sql.jobs.claims import in_order
 from boxengine.adapters.sql.jobs.ends import Ends, ends_of
+from boxengine.adapters.sql.jobs.looks import Looks
 from boxengine.adapters.sql.jobs.rows import JobRows, short, single
 from boxengine.adapters.sql.jobs.unit import SqlUnit
 from boxengine.domain.jobs import Beat, ClaimedJob, Due, Held, JobBacklog, JobBox, JobOutcome, Reaped
@@ -25,6 +26,8 @@ COLLISIONS = 3
 
 GENERATIONS = 10
 """The most followers that one look lets go; the next look goes on."""
+
+NOW = timedelta(0)
 
 
 class _Collision(Exception):
@@ -39,6 +42,7 @@ class _Tables:
     ends: Ends
     together: TogetherClaim | None
     """None: a claim takes several statements."""
+    looks: Looks
 
 
 class SqlJobs:
@@ -119,21 +123,29 @@ class SqlJobs:
 
     def promote(self, box: JobBox) -> Due:
         with single(self.engine) as connection:
-            due = reaping.next_due(connection, self.rows(box))
-        if due.next_due is not None and due.next_due.total_seconds() <= 0:
+            due = self._tables_of(box).looks.claimable(connection)
+        if due.next_due is not None and due.next_due <= NOW:
             with short(self.engine) as connection:
                 due = replace(due, promoted=reaping.promote(connection, self.rows(box)))
         return replace(due, promoted=due.promoted + self._release(box)) if due.followers else due
 
     def reap(self, box: JobBox) -> Reaped:
-        with short(self.engine) as connection:
-            reaped = reaping.reap(connection, self.rows(box))
-        with short(self.engine) as connection:
-            key = self._key_seen.get(box.name, "")
-            self._key_seen[box.name] = reaping.free_stranded(connection, self.rows(box), key)
+        with single(self.engine) as connection:
+            next_expiry, locks = self._tables_of(box).looks.reapable(connection)
+        reaped = Reaped(next_expiry=next_expiry)
+        if next_expiry is not None and next_expiry <= NOW:
+            with short(self.engine) as connection:
+                reaped = reaping.reap(connection, self.rows(box))
+        key = self._key_seen.pop(box.name, "")
+        if locks:
+            with short(self.engine) as connection:
+                self._key_seen[box.name] = reaping.free_stranded(connection, self.rows(box), key)
         return reaped
 
     def delete_finished(self, box: JobBox) -> int:
+        with single(self.engine) as connection:
+            if not self._tables_of(box).looks.deletable(connection):
+                return 0
         with short(self.engine) as connection:
             return reaping.delete_finished(connection, self.rows(box))
 
@@ -164,7 +176,7 @@ class SqlJobs:
         if found is None:
             rows, dialect = JobRows(box, self._models.get(box.name)), self.engine.dialect.name
             together = TogetherClaim(rows) if dialect == "postgresql" else None
-            found = self._tables[box.name] = _Tables(rows, ends_of(dialect, rows), together)
+            found = self._tables[box.name] = _Tables(rows, ends_of(dialect, rows), together, Looks(rows))
         return found
 
     def model(self, box: JobBox) -> type | None:

@@ -1,3 +1,42 @@
+-- work: looks of an idle worker
+SET SESSION idle_transaction_timeout = 10;
+SELECT
+  (SELECT (timestampdiff(MICROSECOND, utc_timestamp(6), min(report_jobs.available_at)) / 1000000) AS seconds_until_1
+   FROM report_jobs
+   WHERE report_jobs.status = 'queued'
+     AND report_jobs.waits = 1) AS anon_1,
+       EXISTS
+  (SELECT *
+   FROM report_jobs_after
+   WHERE report_jobs_after.waiting = %(waiting_1)s) AS anon_2,
+
+  (SELECT report_jobs.id
+   FROM report_jobs
+   WHERE report_jobs.status = 'queued'
+     AND report_jobs.waits = 0
+   ORDER BY report_jobs.priority,
+            report_jobs.id
+   LIMIT 1) AS anon_3;
+SET SESSION idle_transaction_timeout = 10;
+SELECT
+  (SELECT (timestampdiff(MICROSECOND, utc_timestamp(6), min(report_jobs.lease_expires_at)) / 1000000) AS seconds_until_1
+   FROM report_jobs
+   WHERE report_jobs.status = 'running') AS anon_1,
+
+  (SELECT report_jobs.lock_key
+   FROM report_jobs
+   WHERE report_jobs.status = 'queued'
+     AND report_jobs.waits = 2
+   ORDER BY report_jobs.lock_key
+   LIMIT 1) AS anon_2;
+SET SESSION idle_transaction_timeout = 10;
+SELECT
+  (SELECT report_jobs.id
+   FROM report_jobs
+   WHERE report_jobs.finished_at < (utc_timestamp(6) - INTERVAL (%(ago_1)s) SECOND)
+   ORDER BY report_jobs.finished_at
+   LIMIT 1) AS anon_1;
+
 -- work: create
 INSERT INTO report_jobs (task, args, idempotency_key, lock_key, partition_key, priority, available_at, waits, max_attempts, lease_ttl, producer, consumer_group, trace_context)
 VALUES (%(task__0)s, %(args__0)s, %(idempotency_key__0)s, %(lock_key__0)s, %(partition_key__0)s, %(priority__0)s, coalesce(%(given_at__0)s, (utc_timestamp(6) + INTERVAL (%(delay_seconds__0)s) SECOND)), %(waits__0)s, %(max_attempts__0)s, %(lease_ttl__0)s, %(producer__0)s, %(consumer_group__0)s, %(trace_context__0)s),
@@ -292,7 +331,15 @@ SELECT
        EXISTS
   (SELECT *
    FROM report_jobs_after
-   WHERE report_jobs_after.waiting = %(waiting_1)s) AS anon_2;
+   WHERE report_jobs_after.waiting = %(waiting_1)s) AS anon_2,
+
+  (SELECT report_jobs.id
+   FROM report_jobs
+   WHERE report_jobs.status = 'queued'
+     AND report_jobs.waits = 0
+   ORDER BY report_jobs.priority,
+            report_jobs.id
+   LIMIT 1) AS anon_3;
 SET SESSION idle_transaction_timeout = 10;
 SELECT report_jobs_after.job_id,
        report_jobs_after.after_id,
@@ -512,6 +559,18 @@ VALUES (%(job_id)s, %(kind)s, %(payload)s);
 
 -- work: reap
 SET SESSION idle_transaction_timeout = 10;
+SELECT
+  (SELECT (timestampdiff(MICROSECOND, utc_timestamp(6), min(report_jobs.lease_expires_at)) / 1000000) AS seconds_until_1
+   FROM report_jobs
+   WHERE report_jobs.status = 'running') AS anon_1,
+
+  (SELECT report_jobs.lock_key
+   FROM report_jobs
+   WHERE report_jobs.status = 'queued'
+     AND report_jobs.waits = 2
+   ORDER BY report_jobs.lock_key
+   LIMIT 1) AS anon_2;
+SET SESSION idle_transaction_timeout = 10;
 SELECT report_jobs.id,
        report_jobs.attempt,
        report_jobs.max_attempts,
@@ -673,13 +732,12 @@ GROUP BY anon_1.status;
 
 -- work: deletion of old jobs
 SET SESSION idle_transaction_timeout = 10;
-SELECT report_jobs.id
-FROM report_jobs
-WHERE report_jobs.finished_at < (utc_timestamp(6) - INTERVAL (%(ago_1)s) SECOND)
-ORDER BY report_jobs.finished_at
-LIMIT %(param_1)s
-FOR
-UPDATE SKIP LOCKED;
+SELECT
+  (SELECT report_jobs.id
+   FROM report_jobs
+   WHERE report_jobs.finished_at < (utc_timestamp(6) - INTERVAL (%(ago_1)s) SECOND)
+   ORDER BY report_jobs.finished_at
+   LIMIT 1) AS anon_1;
 
 -- make: tables
 CREATE TABLE report_jobs (

@@ -1,3 +1,41 @@
+-- work: looks of an idle worker
+SELECT
+  (SELECT extract(epoch
+                  FROM min(report_jobs.available_at) - clock_timestamp()) AS seconds_until_1
+   FROM report_jobs
+   WHERE report_jobs.status = 'queued'
+     AND report_jobs.waits = 1) AS anon_1,
+       EXISTS
+  (SELECT *
+   FROM report_jobs_after
+   WHERE report_jobs_after.waiting = %(waiting_1)s::SMALLINT) AS anon_2,
+
+  (SELECT report_jobs.id
+   FROM report_jobs
+   WHERE report_jobs.status = 'queued'
+     AND report_jobs.waits = 0
+   ORDER BY report_jobs.priority,
+            report_jobs.id
+   LIMIT 1) AS anon_3;
+SELECT
+  (SELECT extract(epoch
+                  FROM min(report_jobs.lease_expires_at) - clock_timestamp()) AS seconds_until_1
+   FROM report_jobs
+   WHERE report_jobs.status = 'running') AS anon_1,
+
+  (SELECT report_jobs.lock_key
+   FROM report_jobs
+   WHERE report_jobs.status = 'queued'
+     AND report_jobs.waits = 2
+   ORDER BY report_jobs.lock_key
+   LIMIT 1) AS anon_2;
+SELECT
+  (SELECT report_jobs.id
+   FROM report_jobs
+   WHERE report_jobs.finished_at < (now() - %(ago_1)s * interval '1 second')
+   ORDER BY report_jobs.finished_at
+   LIMIT 1) AS anon_1;
+
 -- work: create
 INSERT INTO report_jobs (task, args, idempotency_key, lock_key, partition_key, priority, available_at, waits, max_attempts, lease_ttl, producer, consumer_group, trace_context)
 SELECT p0::VARCHAR,
@@ -706,7 +744,15 @@ SELECT
        EXISTS
   (SELECT *
    FROM report_jobs_after
-   WHERE report_jobs_after.waiting = %(waiting_1)s::SMALLINT) AS anon_2;
+   WHERE report_jobs_after.waiting = %(waiting_1)s::SMALLINT) AS anon_2,
+
+  (SELECT report_jobs.id
+   FROM report_jobs
+   WHERE report_jobs.status = 'queued'
+     AND report_jobs.waits = 0
+   ORDER BY report_jobs.priority,
+            report_jobs.id
+   LIMIT 1) AS anon_3;
 SET LOCAL idle_in_transaction_session_timeout = 10000;
 SET LOCAL lock_timeout = 10000;
 SELECT report_jobs_after.job_id,
@@ -928,6 +974,18 @@ INSERT INTO report_jobs_events (job_id, kind, payload)
 VALUES (%(job_id)s::BIGINT, %(kind)s::VARCHAR, %(payload)s::JSONB) RETURNING report_jobs_events.id;
 
 -- work: reap
+SELECT
+  (SELECT extract(epoch
+                  FROM min(report_jobs.lease_expires_at) - clock_timestamp()) AS seconds_until_1
+   FROM report_jobs
+   WHERE report_jobs.status = 'running') AS anon_1,
+
+  (SELECT report_jobs.lock_key
+   FROM report_jobs
+   WHERE report_jobs.status = 'queued'
+     AND report_jobs.waits = 2
+   ORDER BY report_jobs.lock_key
+   LIMIT 1) AS anon_2;
 SET LOCAL idle_in_transaction_session_timeout = 10000;
 SET LOCAL lock_timeout = 10000;
 SELECT report_jobs.id,
@@ -1096,15 +1154,12 @@ FROM
 GROUP BY anon_1.status;
 
 -- work: deletion of old jobs
-SET LOCAL idle_in_transaction_session_timeout = 10000;
-SET LOCAL lock_timeout = 10000;
-SELECT report_jobs.id
-FROM report_jobs
-WHERE report_jobs.finished_at < (now() - %(ago_1)s * interval '1 second')
-ORDER BY report_jobs.finished_at
-LIMIT %(param_1)s::INTEGER
-FOR
-UPDATE SKIP LOCKED;
+SELECT
+  (SELECT report_jobs.id
+   FROM report_jobs
+   WHERE report_jobs.finished_at < (now() - %(ago_1)s * interval '1 second')
+   ORDER BY report_jobs.finished_at
+   LIMIT 1) AS anon_1;
 
 -- make: tables
 CREATE TABLE report_jobs (
