@@ -177,6 +177,7 @@ def _watching(pipeline: JobPipeline, handover: Handover, ground: JobGround) -> l
     keeper = Keeper(
         box,
         store=ground.store,
+        handover=handover,
         runs=ground.runs,
         clock=ground.clock,
         outages=loops.outages,

@@ -41,14 +41,17 @@ class Handover:
         self._claiming = 0
         """Jobs that a claim is about to bring."""
         self._each = each
+        self._idle = timing.idle
         made = partial(Condition, Lock()) if condition is None else condition
-        self._room, self._work, self._over = made(), made(), made()
+        self._room, self._work, self._over, self._held = made(), made(), made(), made()
         self._pace = Pace(threads, timing)
         self._given: deque[Run] = deque()
         self._ended: deque[Run] = deque()
         self._recording = 0
         self._busy = 0
         self._rung = False
+        self._brought = False
+        """Whether a claim has brought jobs since the keeper last waited."""
         self._stopping = False
         self._closed = False
 
@@ -67,6 +70,9 @@ class Handover:
             self._claiming = 0
             self._given.extend(runs)
             self._work.notify(min(len(runs), self.threads))
+            if runs:
+                self._brought = True
+                self._held.notify()
 
     def rest(self, seconds: float) -> bool:
         """Waits this long, or until ``ring`` is called; returns whether it was."""
@@ -103,11 +109,11 @@ class Handover:
 
     # ── the runners ──────────────────────────────────────────────────────────────────────────────────
 
-    def take(self, within: float) -> Run | None:
-        """Returns the next job; None: there was none, or the worker is stopping."""
+    def take(self) -> Run | None:
+        """Waits for the next job and returns it; None: there was none for long, or the worker is stopping."""
         with self._work:
             if not self._given:
-                self._work.wait_for(lambda: self._stopping or bool(self._given), within)
+                self._work.wait_for(lambda: self._stopping or bool(self._given), self._idle)
                 if not self._given:
                     return None
             self._busy += 1
@@ -168,11 +174,11 @@ class Handover:
 
     # ── the recorder ─────────────────────────────────────────────────────────────────────────────────
 
-    def ended(self, within: float) -> list[Run]:
-        """Returns jobs whose ends are to be recorded; waits up to ``within`` seconds for the first."""
+    def ended(self, within: float | None = None) -> list[Run]:
+        """Returns jobs whose ends are to be recorded; waits up to ``within`` seconds for the first, or until there are some."""
         with self._over:
             if not self._ended:
-                self._over.wait_for(lambda: self._closed or bool(self._ended), within)
+                self._over.wait_for(lambda: self._closed or bool(self._ended), self._idle if within is None else within)
             some = [self._ended.popleft() for _ in range(min(MOST_ENDS, len(self._ended)))]
             self._recording += len(some)
             return some
@@ -184,6 +190,14 @@ class Handover:
             self._ended.extendleft(reversed(again))
             self._rung = True
             self._room.notify()
+
+    # ── the keeper ───────────────────────────────────────────────────────────────────────────────────
+
+    def await_jobs(self) -> None:
+        """Waits until a claim has brought jobs, since the last call or now."""
+        with self._held:
+            self._held.wait_for(lambda: self._closed or self._brought, self._idle)
+            self._brought = False
 
     # ── others ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -214,6 +228,7 @@ class Handover:
         with self._over:
             self._closed = True
             self._over.notify_all()
+            self._held.notify_all()
 
     def _found_none_since(self, rests: int) -> bool:
         return self._rests > rests and not self._claiming

@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from boxengine.domain.jobs import Beat, JobBox
+from boxengine.engine.jobs.handover import Handover
 from boxengine.engine.jobs.run import Run, Runs
 from boxengine.engine.jobs.timing import JobTiming
 from boxengine.engine.running.outages import Outages
 from boxengine.errors import InvalidItem, StoreUnavailable
 from boxengine.ports import Clock
 from boxengine.ports.jobs import JobStore
+
+AT_ONCE = timedelta(0)
 
 
 class Keeper:
@@ -22,6 +25,7 @@ class Keeper:
         box: JobBox,
         *,
         store: JobStore,
+        handover: Handover,
         runs: Runs,
         clock: Clock,
         outages: Outages,
@@ -29,6 +33,7 @@ class Keeper:
     ) -> None:
         self._box = box
         self._store = store
+        self._handover = handover
         self._runs = runs
         self._clock = clock
         self._outages = outages
@@ -41,12 +46,14 @@ class Keeper:
         self._hurried = True
 
     def turn(self) -> timedelta:
-        """Sends a heartbeat for all jobs as soon as one of them is due, so that they stay together."""
+        """Sends a heartbeat for all jobs as soon as one is due, so that they stay together. Without any, waits for one."""
         hurried, self._hurried = self._hurried, False
         now = self._clock.monotonic()
         runs = [run for run in self._runs.of(self._box) if not run.is_lost()]
         if not runs:
             self._outages.idle(self._what)  # of the jobs whose heartbeats failed none is left
+            self._handover.await_jobs()
+            return AT_ONCE
         if not any(hurried or run.is_due(now) for run in runs):
             return timedelta(seconds=self._timing.watch)
         return self._beat(runs, now)

@@ -15,8 +15,6 @@ from boxengine.ports import Clock
 from boxengine.ports.jobs import JobEnded, JobObserver, JobsLeft, JobStore
 
 AT_ONCE = timedelta(0)
-WAIT = 1.0
-"""Seconds for which a turn waits for an end."""
 FOR_A_MOMENT = 0.25
 """Seconds until rows that were locked are tried for the second time. A heartbeat of this worker locks those of its jobs, too."""
 TOLD = 5
@@ -63,8 +61,12 @@ class Recorder:
         self._again_at = 0.0
         """Monotonic time at which these are tried again."""
 
-    def turn(self, wait: float = WAIT) -> timedelta:
-        """Records once what has ended; returns how long to wait before the next turn."""
+    def turn(self, wait: float | None = None) -> timedelta:
+        """Records once what has ended; returns how long to wait before the next turn.
+
+        Args:
+            wait: seconds for which to wait for an end; None: as long as it takes.
+        """
         try:
             self._take(wait)
         except StoreUnavailable as error:
@@ -110,9 +112,10 @@ class Recorder:
         except StoreConflict:
             return True  # they are tried again, until their leases are over or whoever stops the worker gives up
 
-    def _take(self, wait: float) -> int:
+    def _take(self, wait: float | None) -> int:
         if self._locked:
-            wait = min(wait, max(0.0, self._again_at - self._clock.monotonic()))
+            again_in = max(0.0, self._again_at - self._clock.monotonic())
+            wait = again_in if wait is None else min(wait, again_in)
         ended = self._handover.ended(wait)
         again = self._to_try_again()
         runs = [*again, *ended]
@@ -123,7 +126,7 @@ class Recorder:
                 tell(self._recording)
         finally:
             # Whatever was raised: each run is over now, or must be tried again. With none, no job was let go, and the claimer is
-            # not woken: this happens every second, and would be its poll interval.
+            # not woken: it would look in vain.
             if runs:
                 locked = set(map(id, self._locked))
                 self._handover.recorded([run for run in runs if not run.over and id(run) not in locked], len(ended))

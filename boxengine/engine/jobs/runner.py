@@ -28,7 +28,7 @@ from boxengine.ports.jobs import JobStore, JobUnit
 
 AT_ONCE = timedelta(0)
 WAIT = 1.0
-"""Seconds for which a turn waits for a job."""
+"""Seconds for which a thread that belongs to no box waits for a job."""
 
 
 class Runner:
@@ -77,7 +77,7 @@ class Runner:
 
     def turn(self) -> timedelta:
         """Runs one job, or one batch, if there is any; returns a pause if the store did not answer."""
-        run = self._handover.take(WAIT)
+        run = self._handover.take()
         return AT_ONCE if run is None else self._work(run)
 
     def visit(self) -> timedelta | None:

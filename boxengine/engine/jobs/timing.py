@@ -25,6 +25,8 @@ class JobTiming:
     """Between two attempts to stop a handler that is over its time limit. It may be cleaning up after the first."""
     progress: float = 2.0
     """Between two writes of a job's progress."""
+    idle: float = 60.0
+    """A thread that nobody has woken for so long looks for itself. Well below the time after which it would count as hung."""
     ahead: float = 0.05
     """As many jobs are claimed ahead as all threads begin within this time; none if a single job takes longer."""
     unbegun: float = 1.0

@@ -316,7 +316,7 @@ class World:
             event_loop=SimulatedLoop(self.scheduler),  # type: ignore[arg-type] # has of it what runners need
             interruptible=self._interruptible,
         )
-        keeper = Keeper(self._box, **common, outages=outages, timing=TIMING)
+        keeper = Keeper(self._box, **common, handover=handover, outages=outages, timing=TIMING)
         reaper = Reaper(self._box, store=store, handover=handover, observer=Nobody(), timing=TIMING)
         watchdog = Watchdog(runs, timing=TIMING)
         self.scheduler.spawn("Runner.visit", process, partial(self._loop, partial(self._visit, runner)))

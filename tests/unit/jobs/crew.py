@@ -31,7 +31,7 @@ from boxengine.ports.job_processes import HandlerProcesses
 from boxengine.ports.jobs import JobEvent, NewJob
 
 BOX = JobBox(name="report_job", table="report_jobs", concurrency=2, max_attempts=3)
-TIMING = JobTiming(poll=0.0)
+TIMING = JobTiming(poll=0.0, idle=0.0)
 
 
 class Crew:
@@ -62,7 +62,7 @@ class Crew:
         self.working: list[str] = []
         self.idling: list[str] = []
         self.runs = Runs()
-        self.handover = Handover(box.concurrency, each=batch_size, condition=condition)
+        self.handover = Handover(box.concurrency, each=batch_size, timing=TIMING, condition=condition)
         handlers: dict[str, Handler | BatchHandler] = {"report": handler}
         shared: dict[str, Any] = {"store": self.jobs, "runs": self.runs, "clock": self.clock}
         endings = Endings(box, clock=self.clock, error_tracker=self._track)
@@ -89,7 +89,7 @@ class Crew:
             tracer=tracer,
             processes=processes,
         )
-        self.keeper = Keeper(box, **shared, outages=outages, timing=TIMING)
+        self.keeper = Keeper(box, **shared, handover=self.handover, outages=outages, timing=TIMING)
         self.watchdog = Watchdog(self.runs, timing=TIMING)
         self.reaper = Reaper(box, store=self.jobs, handover=self.handover, observer=self, timing=TIMING)
 

@@ -259,7 +259,7 @@ def test_two_threads_share_the_jobs_and_nothing_is_claimed_for_busy_ones() -> No
     crew = crew_of(lambda _jobs: None, 30, size=10)
     crew.claimer.turn()
     assert crew.jobs.stat(BOX).taken == 20
-    first = crew.handover.take(0.0)
+    first = crew.handover.take()
     assert first is not None
     crew.handover.take_alike(first, 9)
     assert crew.handover.waiting == 10

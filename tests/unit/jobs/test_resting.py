@@ -1,16 +1,19 @@
-"""What ends the rest of a claimer that has found nothing."""
+"""What ends the rest of a claimer that has found nothing, and the waits of the threads that have nothing to do."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from threading import Condition, Lock
+from threading import Condition, Lock, Thread
 from typing import TypeVar
+
+import pytest
 
 from boxengine.adapters.memory.clock import ManualClock
 from boxengine.adapters.memory.jobs import MemoryJobs
 from boxengine.domain.jobs import ClaimedJob, JobBox, JobState
-from tests.unit.jobs.crew import Crew
+from boxengine.engine.jobs.handover import Handover
+from tests.unit.jobs.crew import TIMING, Crew
 
 T = TypeVar("T")
 
@@ -84,3 +87,38 @@ def test_a_delayed_job_is_claimed_with_the_look_that_lets_it_go() -> None:
     crew.pass_time(3)
     crew.claimer.turn()
     assert crew.row().status is JobState.RUNNING
+
+
+def test_a_keeper_waits_while_there_is_no_job_and_looks_again_soon_while_there_is_one() -> None:
+    crew, waits = resting()
+    crew.keeper.turn()
+    assert waits == [TIMING.idle]
+    crew.create()
+    crew.claimer.turn()
+    waits.clear()
+    assert crew.keeper.turn() == timedelta(seconds=TIMING.watch)
+    assert waits == []
+
+
+@pytest.mark.parametrize("wake", ["a claim that brings a job", "the stop"])
+def test_a_keeper_that_waits_is_woken_at_once(wake: str) -> None:
+    crew, handover = Crew(lambda _job: None), Handover(2)
+    crew.create()
+    crew.claimer.turn()
+    keeper = Thread(target=handover.await_jobs, daemon=True)
+    keeper.start()
+    if wake == "the stop":
+        handover.close()
+    else:
+        handover.give(crew.runs.of(crew.box))
+    keeper.join(30)  # half of what it would wait
+    assert not keeper.is_alive()
+
+
+def test_a_claim_between_the_look_of_a_keeper_and_its_wait_is_not_missed() -> None:
+    crew, waits = resting()
+    crew.create()
+    crew.claimer.turn()
+    waits.clear()
+    crew.handover.await_jobs()
+    assert waits == []

@@ -758,7 +758,7 @@ def test_a_job_that_waits_behind_long_ones_is_given_back_within_a_second() -> No
     crew.claimer.turn()
     taken = crew.jobs.stat(BOX).taken
     assert taken > BOX.concurrency
-    busy = [crew.handover.take(0.0) for _ in range(BOX.concurrency)]
+    busy = [crew.handover.take() for _ in range(BOX.concurrency)]
     crew.pass_time(1.1)
     crew.claimer.turn()
     assert crew.jobs.stat(BOX).taken == len(busy)

@@ -78,7 +78,7 @@ class House:
         crew = self.crews[name]
         crew.create()
         crew.claimer.turn()
-        assert crew.handover.take(0) is not None
+        assert crew.handover.take() is not None
 
     def pass_time(self, seconds: float) -> None:
         self.jobs._clock.advance(timedelta(seconds=seconds))  # type: ignore[attr-defined]
