@@ -207,6 +207,11 @@ class Handover:
         return self._own + self._visitors
 
     @property
+    def stopping(self) -> bool:
+        """Whether ``stop`` has been called."""
+        return self._stopping
+
+    @property
     def busy(self) -> int:
         """How many threads run a job."""
         return self._busy

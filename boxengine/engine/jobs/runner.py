@@ -29,6 +29,9 @@ from boxengine.ports.jobs import JobStore, JobUnit
 AT_ONCE = timedelta(0)
 WAIT = 1.0
 """Seconds for which a thread that belongs to no box waits for a job."""
+UNTIL_ASKED = timedelta(seconds=WAIT)
+"""The pause of a thread that gets no more jobs and has not been asked to stop yet. Being asked ends it. Turns without a pause
+would take a whole processor, for as long as the database keeps the claimer waiting."""
 
 
 class Runner:
@@ -78,7 +81,9 @@ class Runner:
     def turn(self) -> timedelta:
         """Runs one job, or one batch, if there is any; returns a pause if the store did not answer."""
         run = self._handover.take()
-        return AT_ONCE if run is None else self._work(run)
+        if run is not None:
+            return self._work(run)
+        return UNTIL_ASKED if self._handover.stopping else AT_ONCE
 
     def visit(self) -> timedelta | None:
         """Runs one job, or one batch, in a thread that belongs to no box. None: there was nothing to do."""

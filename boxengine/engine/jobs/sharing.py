@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from boxengine.domain.jobs import JobBox
 from boxengine.engine.jobs.rotation import Rotation
-from boxengine.engine.jobs.runner import Runner
+from boxengine.engine.jobs.runner import UNTIL_ASKED, Runner
 from boxengine.errors import NotPermitted, StoreConflict, TableMissing
 from boxengine.ports.jobs import JobStore
 
@@ -75,7 +75,7 @@ class Sharing:
         """Runs one job, or one batch, of some box; returns a pause if the store did not answer."""
         member = self._choose()
         if member is None:
-            return AT_ONCE
+            return UNTIL_ASKED if self._stopping else AT_ONCE
         pause = member.runner.visit()
         if pause is None:
             with self._changed:

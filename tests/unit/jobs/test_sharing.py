@@ -198,3 +198,12 @@ def test_the_store_is_asked_for_lags_only_if_a_shared_thread_has_wanted_a_box_si
     house.turn()
     house.look()
     assert house.asked == ["a", "a"]
+
+
+def test_a_thread_that_gets_no_more_jobs_pauses_until_it_is_asked_to_stop() -> None:
+    house = House(a=1)
+    house.sharing.stop()
+    assert house.sharing.turn() > timedelta(0)
+    crew = house.crews["a"]
+    crew.claimer.stop()
+    assert crew.runner.turn() > timedelta(0)
