@@ -250,6 +250,7 @@ def _write(noted: Sequence[_Noted]) -> list[int]:
     """Writes one batch per box and connection, with the items in the order in which the changes were written."""
     batches: dict[tuple[str, Connection], tuple[MapperEmission, list[dict[str, Any]]]] = {}
     for each in noted:
+        _load_what_pydantic_leaves_out(each)
         attributes = each.emission.attributes(each.target, each.change)
         if attributes is not None:
             place = box_name(each.emission.model), each.connection
@@ -259,3 +260,14 @@ def _write(noted: Sequence[_Noted]) -> list[int]:
         # Uses the connection: the session would start another flush within this one.
         ids += emission.boxes().creator(emission.model, BoxType.OUTBOX).create_batch(connection, rows)
     return ids
+
+
+def _load_what_pydantic_leaves_out(noted: _Noted) -> None:
+    """Loads what the database has computed, such as ``order.total = Order.total + 1``.
+
+    SQLAlchemy does so when somebody asks for the value. The ``model_dump_json`` of an SQLModel does not ask, and would leave it out.
+    """
+    if noted.change.action != "delete" and hasattr(noted.target, "__pydantic_fields__"):
+        state: InstanceState[Any] = inspect(noted.target)
+        for name in state.expired_attributes.intersection(state.mapper.column_attrs.keys()):
+            getattr(noted.target, name)  # the first one loads all

@@ -7,7 +7,7 @@ import functools
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from sqlalchemy import Engine, ForeignKey, create_engine, true, update
@@ -87,6 +87,20 @@ class Dog(Animal):
     __mapper_args__ = {"polymorphic_identity": "dog"}  # noqa: RUF012
 
 
+@emits(OrderOutboxItem, payload=lambda hero: hero.model_dump_json())
+class Hero(Base):
+    """Like an SQLModel, it writes what its ``__dict__`` has, and asks SQLAlchemy for nothing."""
+
+    __tablename__ = "emitting_heroes"
+    __pydantic_fields__: ClassVar[dict[str, Any]] = {}
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    age: Mapped[int] = mapped_column(default=7)
+
+    def model_dump_json(self) -> str:
+        return json.dumps({name: value for name, value in vars(self).items() if name in ("id", "name", "age")})
+
+
 changes: list[Change] = []
 
 
@@ -151,6 +165,21 @@ def test_a_column_that_is_set_by_an_expression_emits_with_the_earlier_and_the_ne
         {"event_name": "order_updated", "payload": {"id": 1, "total": 13, "lines": 0}},
         {"event_name": "order_paid", "payload": "13"},
         {"event_name": "order_updated"},
+    ]
+
+
+def test_a_pydantic_model_emits_with_what_an_expression_has_set(session: Session, boxes: MemoryBoxes) -> None:
+    hero = Hero(name="ann")
+    session.add(hero)
+    session.commit()
+    hero.age = Hero.age + 1
+    session.commit()
+    session.delete(hero)
+    session.commit()
+    assert boxes.emitted(OrderOutboxItem) == [
+        {"payload": {"id": 1, "name": "ann", "age": 7}},
+        {"payload": {"id": 1, "name": "ann", "age": 8}},
+        {"payload": {"id": 1, "name": "ann", "age": 8}},
     ]
 
 

@@ -23,12 +23,12 @@ from sqlalchemy.schema import SchemaItem
 
 from boxengine.adapters.sql.shape.columns import Id, Json, Log, Moment, Name
 from boxengine.adapters.sql.shape.index_names import index_name
-from boxengine.adapters.sql.shape.models import indexes_beside
+from boxengine.adapters.sql.shape.models import ModelMixin, indexes_beside
 from boxengine.adapters.sql.shape.now import utc_now
 from boxengine.domain.jobs import JobBox
 
 
-class JobItem:
+class JobItem(ModelMixin):
     """Mixin: a long job. ``class ReportJob(JobItem, Base): __tablename__ = "report_jobs"``.
 
     Its journal is a second table, ``report_jobs_events``; ``report_jobs_schedules`` holds what is known of its schedules, and

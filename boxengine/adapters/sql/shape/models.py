@@ -27,7 +27,23 @@ _PARTIAL: Any = ("postgresql", "sqlite")
 _LEADING_STATUS: Any = ("mysql", "mariadb")
 
 
-class _BoxItem:
+class ModelMixin:
+    """Refuses bases under which a mixin cannot work, and says which base to take instead."""
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """
+        Raises:
+            TypeError: the class is a pydantic model. Pydantic's own error says nothing of what helps.
+        """
+        if any(each.__module__.startswith("pydantic.") for each in cls.__mro__):
+            raise TypeError(
+                f"{cls.__name__}: a box's model cannot be a pydantic model, such as an SQLModel. Give it a base of SQLAlchemy's that "
+                "shares the metadata: class BoxBase(DeclarativeBase): metadata = SQLModel.metadata"
+            )
+        super().__init_subclass__(**arguments)
+
+
+class _BoxItem(ModelMixin):
     """Columns common to both sides."""
 
     __box_type__: ClassVar[BoxType]
