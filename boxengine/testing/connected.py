@@ -257,6 +257,8 @@ class _ConnectedClaim:
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         """See ``Claim.savepoint``."""
+        # Otherwise a block around this one would make its savepoint inside this one's, and lose it with this one.
+        self._handlers.begin_parts()
         # The test's transaction must stay usable, so what the handler wrote through its connection is rolled back too.
         with self._connection.begin_nested(), self._handlers.savepoint():
             yield

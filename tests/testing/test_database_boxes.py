@@ -301,3 +301,21 @@ def test_the_async_twins_do_the_same(
     assert seen == (1, [Status.DELIVERED])
     with Session(postgres) as session:
         assert session.scalars(select(OrderOutboxItem.id)).all() == []
+
+
+class Around:
+    """A batch middleware that does nothing but go on."""
+
+    def __call__(self, batch: Any, call_next: Callable[[], Any]) -> Any:
+        return call_next()
+
+
+def test_handlers_write_through_their_session_under_a_batch_middleware(engine: Engine, tmp_path: Path) -> None:
+    file = tmp_path / "around.yml"
+    file.write_text(f"{CONFIGURATION}\nmiddlewares: {{batch_process: [{__name__}.Around]}}\n")
+    with Session(engine) as session:
+        boxes = DatabaseBoxes(boxengine.load(file).resolved, session)
+        for number in (1, 2):
+            boxes.create_inbox_item(session, PaymentInboxItem, event_key=number, payload=f"paid {number}")
+        assert len(boxes.drain().delivered) == 2
+        assert session.scalars(select(Invoice.text).order_by(Invoice.id)).all() == ["paid 1", "paid 2"]

@@ -94,6 +94,13 @@ class HandlersSession:
             self._parts.pop()
             self.failure = None
 
+    def begin_parts(self) -> None:
+        """Makes the savepoints of the open blocks now, so that one that somebody else makes lies inside them."""
+        if self._parts[1:]:
+            self.get()
+        for part in self._parts[1:]:
+            part.begin()
+
     def finish(self) -> None:
         """Moves what the handlers wrote into the transaction."""
         if self._session is not None:
