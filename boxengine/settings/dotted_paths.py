@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -53,7 +55,19 @@ def import_module(name: str) -> ModuleType:
         raise CannotImport(f"importing {name!r} failed: {described(error)}") from error
     except (Exception, SystemExit) as error:
         # A user's module may raise anything at all, and all of it is a mistake in the configuration to be listed.
-        raise CannotImport(f"importing {name!r} raised {described(error)}") from error
+        raise CannotImport(f"importing {name!r} raised {described(error)}{_already_runs(name)}") from error
+
+
+def _already_runs(name: str) -> str:
+    """What helps if the module is the program itself: Python runs it again under its own name, and it makes every table anew."""
+    running = getattr(sys.modules.get("__main__"), "__file__", None)
+    spec = importlib.util.find_spec(name)
+    if running is None or spec is None or spec.origin is None or Path(running).resolve() != Path(spec.origin).resolve():
+        return ""
+    program = Path(running).name
+    return (
+        f"; {program} is the program that runs, and is imported a second time: move what it starts to a file of its own"
+    )
 
 
 def _check_form(path: str, parts: list[str]) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,18 @@ def test_a_folder_that_was_taken_for_the_module_in_it_is_named(tmp_path: Path, m
 def test_a_part_of_a_module_is_not_looked_for_as_if_it_were_a_package() -> None:
     with pytest.raises(dotted_paths.CannotImport, match=r"module 'json\.tool' has no 'py'$"):
         dotted_paths.import_module("json.tool.py")
+
+
+def test_a_module_that_fails_because_it_is_the_program_itself_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "own_program.py"
+    program.write_text("raise ValueError('this table is defined already')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(dotted_paths.CannotImport, match=r"is defined already \(.*\)$"):
+        dotted_paths.import_module("own_program")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(program))
+    with pytest.raises(
+        dotted_paths.CannotImport, match=r"; own_program\.py is the program that runs, and is imported a second time"
+    ):
+        dotted_paths.import_module("own_program")
