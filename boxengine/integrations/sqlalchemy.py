@@ -265,7 +265,8 @@ def _write(noted: Sequence[_Noted]) -> list[int]:
 def _load_what_pydantic_leaves_out(noted: _Noted) -> None:
     """Loads what the database has computed, such as ``order.total = Order.total + 1``.
 
-    SQLAlchemy does so when somebody asks for the value. The ``model_dump_json`` of an SQLModel does not ask, and would leave it out.
+    SQLAlchemy does so when somebody asks for the value. The ``model_dump_json`` of an SQLModel does not ask, and would leave it
+    out.
     """
     if noted.change.action != "delete" and hasattr(noted.target, "__pydantic_fields__"):
         state: InstanceState[Any] = inspect(noted.target)

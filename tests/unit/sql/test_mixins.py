@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import new_class
+
 import pytest
 from pydantic import BaseModel
 
@@ -13,4 +15,4 @@ from boxengine import InboxItem, JobItem, OutboxItem
 def test_a_pydantic_model_is_told_which_base_to_take(mixin: type, *, mixin_first: bool) -> None:
     bases = (mixin, BaseModel) if mixin_first else (BaseModel, mixin)
     with pytest.raises(TypeError, match=r"^OrderItem: a box's model cannot .* metadata = SQLModel\.metadata$"):
-        type(BaseModel)("OrderItem", bases, {"__module__": __name__, "__tablename__": "order_items"})
+        new_class("OrderItem", bases)

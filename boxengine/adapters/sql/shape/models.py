@@ -37,8 +37,8 @@ class ModelMixin:
         """
         if any(each.__module__.startswith("pydantic.") for each in cls.__mro__):
             raise TypeError(
-                f"{cls.__name__}: a box's model cannot be a pydantic model, such as an SQLModel. Give it a base of SQLAlchemy's that "
-                "shares the metadata: class BoxBase(DeclarativeBase): metadata = SQLModel.metadata"
+                f"{cls.__name__}: a box's model cannot be a pydantic model, such as an SQLModel. Give it a base of SQLAlchemy's "
+                "that shares the metadata: class BoxBase(DeclarativeBase): metadata = SQLModel.metadata"
             )
         super().__init_subclass__(**arguments)
 
