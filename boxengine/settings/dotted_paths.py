@@ -61,7 +61,11 @@ def import_module(name: str) -> ModuleType:
 def _already_runs(name: str) -> str:
     """What helps if the module is the program itself: Python runs it again under its own name, and it makes every table anew."""
     running = getattr(sys.modules.get("__main__"), "__file__", None)
-    spec = importlib.util.find_spec(name)
+    try:
+        spec = importlib.util.find_spec(name)
+    except (Exception, SystemExit):
+        # This imports the package around the module, and that may be what has failed.
+        return ""
     if running is None or spec is None or spec.origin is None or Path(running).resolve() != Path(spec.origin).resolve():
         return ""
     program = Path(running).name

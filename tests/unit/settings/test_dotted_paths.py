@@ -76,3 +76,14 @@ def test_a_module_that_fails_because_it_is_the_program_itself_is_told_so(
         dotted_paths.CannotImport, match=r"; own_program\.py is the program that runs, and is imported a second time"
     ):
         dotted_paths.import_module("own_program")
+
+
+def test_a_package_that_fails_while_a_module_in_it_is_imported_is_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_shop").mkdir()
+    (tmp_path / "broken_shop" / "__init__.py").write_text("raise SystemExit('no settings')")
+    (tmp_path / "broken_shop" / "models.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(dotted_paths.CannotImport, match=r"importing 'broken_shop\.models' raised .*no settings"):
+        dotted_paths.import_module("broken_shop.models")
