@@ -7,6 +7,7 @@ until the garbage collector's next long run. A worker with many boxes makes doze
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from ssl import SSLContext
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 @cache
 def sharing(kind: Any) -> Any:
     """Makes a kind of connection out of PyMySQL's own, which is installed only where somebody uses MySQL or MariaDB."""
+    making = threading.Lock()
 
     class Sharing(kind):  # type: ignore[misc]
         _shared: SSLContext | None = None
@@ -24,8 +26,9 @@ def sharing(kind: Any) -> Any:
                 # Not shared: the files that it names may have been replaced meanwhile.
                 made: SSLContext = super()._create_ssl_ctx(sslp)
                 return made
-            if Sharing._shared is None:
-                Sharing._shared = super()._create_ssl_ctx(sslp)
+            with making:  # threads of a worker begin together
+                if Sharing._shared is None:
+                    Sharing._shared = super()._create_ssl_ctx(sslp)
             return Sharing._shared
 
     return Sharing
