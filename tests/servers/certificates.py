@@ -30,11 +30,13 @@ def certify(folder: Path, *, names: str = "DNS:localhost,IP:127.0.0.1") -> Certi
     authority, authority_key = folder / "ca.pem", folder / "ca.key"
     certificate, key, request = folder / "server.pem", folder / "server.key", folder / "server.csr"
     new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    # From Python 3.13 on, clients refuse what RFC 5280 does not allow: an authority without keyUsage, and a certificate without
+    # its authority's key.
     _run(openssl, "req", "-x509", *new_key, "-days", "2", "-subj", f"/CN=authority {folder.name}",
-         "-keyout", authority_key, "-out", authority)  # fmt: skip
+         "-addext", "keyUsage=critical,keyCertSign,cRLSign", "-keyout", authority_key, "-out", authority)  # fmt: skip
     _run(openssl, "req", *new_key, "-subj", "/CN=server", "-keyout", key, "-out", request)
     extensions = folder / "extensions"
-    extensions.write_text(f"subjectAltName={names}\n")
+    extensions.write_text(f"subjectAltName={names}\nauthorityKeyIdentifier=keyid\n")
     _run(openssl, "x509", "-req", "-in", request, "-CA", authority, "-CAkey", authority_key, "-CAcreateserial",
          "-days", "2", "-extfile", extensions, "-out", certificate)  # fmt: skip
     return Certificate(certificate, key, authority)
