@@ -71,7 +71,7 @@ def test_a_module_that_fails_because_it_is_the_program_itself_is_told_so(
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(dotted_paths.CannotImport, match=r"is defined already \(.*\)$"):
         dotted_paths.import_module("own_program")
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(program))
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(program), raising=False)
     with pytest.raises(
         dotted_paths.CannotImport, match=r"; own_program\.py is the program that runs, and is imported a second time"
     ):
