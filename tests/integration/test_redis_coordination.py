@@ -375,14 +375,18 @@ def listen(wakeups: RedisWakeups) -> bool:
     return eventually(lambda: wakeups.wait(BRIEF) == [] and wakeups.reliable)
 
 
+@pytest.mark.parametrize(
+    "raised",
+    [ValueError("I/O operation on closed file."), AttributeError("'NoneType' object has no attribute 'readline'")],
+)
 def test_an_interruption_whose_client_is_closed_meanwhile_ends_quietly(
-    rig: RedisRig, monkeypatch: pytest.MonkeyPatch
+    rig: RedisRig, monkeypatch: pytest.MonkeyPatch, raised: Exception
 ) -> None:
     """Pytest reports what a thread raises."""
     assert rig.queue.take([make_box()], wait=timedelta(milliseconds=1), ttl=TTL, share=1) is None
 
     def read_from_a_closed_buffer(_pipeline: Any) -> None:
-        raise ValueError("I/O operation on closed file.")
+        raise raised
 
     monkeypatch.setattr(redis.client.Pipeline, "execute", read_from_a_closed_buffer)
     rig.queue.interrupt()

@@ -308,8 +308,9 @@ class RedisJobQueue:
     def _ring(self) -> None:
         if self._bell is None:
             return
-        # Who stops may close the client meanwhile. The driver then reads from a buffer that is closed, a ValueError.
-        with contextlib.suppress(RedisError, OSError, ValueError):
+        # Who stops may close the client meanwhile. The driver then reads from a buffer that is closed, a ValueError, or gone,
+        # an AttributeError.
+        with contextlib.suppress(RedisError, OSError, ValueError, AttributeError):
             pipeline = self._client.pipeline(transaction=True)
             pipeline.lpush(self._bell, "stop")
             pipeline.pexpire(self._bell, _BELL_RINGS)
