@@ -71,6 +71,7 @@ class Sayings:
         self._tell("cancel", lambda: desk.cancel(BOX, JobFilter(ids=[jobs[0].id])))
         self._tell("retry", lambda: desk.retry(BOX, JobFilter(states=[JobState.CANCELED])))
         self._tell("statistics", lambda: desk.stat(BOX))
+        harness.pass_time(2 * BOX.retention.total_seconds())
         self._tell("deletion of old jobs", lambda: store.delete_finished(BOX))
 
     def _unit(self, job: ClaimedJob) -> Any:

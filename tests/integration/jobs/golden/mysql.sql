@@ -738,6 +738,42 @@ SELECT
    WHERE report_jobs.finished_at < (utc_timestamp(6) - INTERVAL (%(ago_1)s) SECOND)
    ORDER BY report_jobs.finished_at
    LIMIT 1) AS anon_1;
+SET SESSION idle_transaction_timeout = 10;
+SELECT report_jobs.id
+FROM report_jobs
+WHERE report_jobs.finished_at < (utc_timestamp(6) - INTERVAL (%(ago_1)s) SECOND)
+ORDER BY report_jobs.finished_at
+LIMIT %(param_1)s
+FOR
+UPDATE SKIP LOCKED;
+SELECT report_jobs_after.job_id,
+       report_jobs_after.after_id,
+       report_jobs_after.after_failure,
+       report_jobs.status
+FROM report_jobs_after
+LEFT OUTER JOIN report_jobs ON report_jobs.id = report_jobs_after.after_id
+WHERE report_jobs_after.waiting = %(waiting_1)s
+  AND report_jobs_after.after_id IN (%(after_id_1_1)s)
+  AND (report_jobs.id IS NULL
+       OR report_jobs.status IN ('succeeded',
+                                 'failed',
+                                 'canceled',
+                                 'lost'))
+ORDER BY report_jobs_after.job_id
+LIMIT %(param_1)s;
+SELECT report_jobs_after.after_id
+FROM report_jobs_after
+WHERE report_jobs_after.waiting = %(waiting_1)s
+  AND report_jobs_after.after_id IN (%(after_id_1_1)s);
+DELETE
+FROM report_jobs_after
+WHERE report_jobs_after.job_id IN (%(job_id_1_1)s);
+DELETE
+FROM report_jobs_events
+WHERE report_jobs_events.job_id IN (%(job_id_1_1)s);
+DELETE
+FROM report_jobs
+WHERE report_jobs.id IN (%(id_1_1)s);
 
 -- make: tables
 CREATE TABLE report_jobs (

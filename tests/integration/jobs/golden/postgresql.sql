@@ -1160,6 +1160,43 @@ SELECT
    WHERE report_jobs.finished_at < (now() - %(ago_1)s * interval '1 second')
    ORDER BY report_jobs.finished_at
    LIMIT 1) AS anon_1;
+SET LOCAL idle_in_transaction_session_timeout = 10000;
+SET LOCAL lock_timeout = 10000;
+SELECT report_jobs.id
+FROM report_jobs
+WHERE report_jobs.finished_at < (now() - %(ago_1)s * interval '1 second')
+ORDER BY report_jobs.finished_at
+LIMIT %(param_1)s::INTEGER
+FOR
+UPDATE SKIP LOCKED;
+SELECT report_jobs_after.job_id,
+       report_jobs_after.after_id,
+       report_jobs_after.after_failure,
+       report_jobs.status
+FROM report_jobs_after
+LEFT OUTER JOIN report_jobs ON report_jobs.id = report_jobs_after.after_id
+WHERE report_jobs_after.waiting = %(waiting_1)s::SMALLINT
+  AND report_jobs_after.after_id IN (%(after_id_1_1)s::BIGINT)
+  AND (report_jobs.id IS NULL
+       OR report_jobs.status IN ('succeeded',
+                                 'failed',
+                                 'canceled',
+                                 'lost'))
+ORDER BY report_jobs_after.job_id
+LIMIT %(param_1)s::INTEGER;
+SELECT report_jobs_after.after_id
+FROM report_jobs_after
+WHERE report_jobs_after.waiting = %(waiting_1)s::SMALLINT
+  AND report_jobs_after.after_id IN (%(after_id_1_1)s::BIGINT);
+DELETE
+FROM report_jobs_after
+WHERE report_jobs_after.job_id IN (%(job_id_1_1)s::BIGINT);
+DELETE
+FROM report_jobs_events
+WHERE report_jobs_events.job_id IN (%(job_id_1_1)s::BIGINT);
+DELETE
+FROM report_jobs
+WHERE report_jobs.id IN (%(id_1_1)s::BIGINT);
 
 -- make: tables
 CREATE TABLE report_jobs (
